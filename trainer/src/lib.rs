@@ -33,7 +33,7 @@
 //! | --- | --- |
 //! | `mpi` | `mpirun -n 4 trainer train …`: every process is a worker |
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod adapt;
 mod advise;

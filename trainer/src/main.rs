@@ -14,7 +14,7 @@ fn main() -> ExitCode {
     match gradwire_trainer::cli::main(std::env::args_os(), &mut stdout().lock()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            if let Some(launch) = Launch::detect() {
+            if let Ok(Some(launch)) = Launch::detect() {
                 launch.let_first_speak();
             }
             // If standard error is closed, there is no one left to tell.

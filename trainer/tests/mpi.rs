@@ -433,27 +433,40 @@ fn what_is_wrong_on_all_ranks_is_told_once() {
     refused(2, path, &["train", "--patience", "0"], 2, "patience = 0: expected at least 1");
 }
 
-/// What the launcher of another library says of itself, whichever this one is.
+/// What the launcher of another library says of itself, whichever this one is, and launchers of other things.
 #[test]
 fn a_launcher_that_the_library_does_not_know_is_refused() {
     let Some(_) = job(1, Path::new("."), &[], &[]) else { return };
     let folder = tempfile::tempdir().unwrap();
-    let [rank, size] = if is_open_mpi() {
+    let mpirun = if is_open_mpi() {
         ["PMI_RANK", "PMI_SIZE"]
     } else {
         ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"]
     };
+    let launchers = [
+        (mpirun, "this mpirun"),
+        (["SLURM_PROCID", "SLURM_STEP_NUM_TASKS"], "srun --mpi=list"),
+        (["FLUX_TASK_RANK", "FLUX_JOB_SIZE"], "flux run"),
+    ];
+    for ([rank, size], name) in launchers {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_trainer"));
+        let output = command
+            .args(["train", "--steps", "3", "--out", "run"])
+            .envs([(rank, "0"), (size, "2")])
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains("2 processes were started, but the MPI library sees 1"), "{told}");
+        assert!(told.contains(name), "{told}");
+        assert!(!folder.path().join("run").exists());
+    }
     let mut command = Command::new(env!("CARGO_BIN_EXE_trainer"));
-    let output = command
-        .args(["train", "--steps", "3", "--out", "run"])
-        .envs([(rank, "0"), (size, "2")])
-        .current_dir(folder.path())
-        .output()
-        .unwrap();
-    let told = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(told.contains("2 processes were started, but the MPI library sees 1"), "{told}");
-    assert!(!folder.path().join("run").exists());
+    let output =
+        command.args(["train", "--steps", "3"]).env("PMIX_RANK", "1").current_dir(folder.path()).output();
+    let told = text(&output.unwrap().stderr);
+    assert!(told.contains("PMIX_RANK=1") && told.contains("mpirun -n N"), "{told}");
 }
 
 #[test]

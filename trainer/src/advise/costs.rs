@@ -1,11 +1,11 @@
 //! What codecs cost on this machine.
 
 use std::hint::black_box;
-use std::sync::Barrier;
 
 use serde::{Deserialize, Serialize};
 
 use crate::codec_cli::{CliError, Cost, CostKind, Gradient, cost, median, timed};
+use crate::process::threads;
 
 /// Codecs on one gradient, measured on one machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,7 +58,7 @@ impl Costs {
         if let Some(error) = first_error.filter(|_| codecs.is_empty()) {
             return Err(error);
         }
-        let add_s = at_once(side_by_side, || Ok::<_, CliError>(add_s(gradient, iters)))?;
+        let add_s = at_once(side_by_side, || Ok(add_s(gradient, iters)))?;
         let add_s = median(add_s);
         Ok(Self { coordinates: gradient.values().len(), side_by_side, add_s, dense, bf16, codecs, failed })
     }
@@ -78,20 +78,13 @@ fn typical(spelling: &str, gradient: &Gradient, side_by_side: usize, iters: u32)
     Ok(Cost { encode_s, decode_s, memcpy_s, ..costs[0].clone() })
 }
 
-/// The results of `work` in `count` threads that begin at the same time; `count` is at least 1.
-fn at_once<T: Send, E: Send>(count: usize, work: impl Fn() -> Result<T, E> + Sync) -> Result<Vec<T>, E> {
-    let barrier = Barrier::new(count);
-    let begin = || {
-        barrier.wait();
-        work()
-    };
-    std::thread::scope(|scope| {
-        let others: Vec<_> = (1..count).map(|_| scope.spawn(begin)).collect();
-        let own = begin();
-        let joined = others.into_iter().map(|thread| thread.join());
-        let results = joined.map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        std::iter::once(own).chain(results).collect()
-    })
+/// The results of threads that measure at the same time, as [`threads::at_once`].
+fn at_once<T: Send>(
+    side_by_side: usize,
+    measure: impl Fn() -> Result<T, CliError> + Sync,
+) -> Result<Vec<T>, CliError> {
+    let results = threads::at_once(side_by_side, "measurement", measure).map_err(CliError::NoThread)?;
+    results.into_iter().collect()
 }
 
 /// Seconds in which the gradient is added to a sum: the median of `iters` turns after one that warms up.
@@ -137,10 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spelling_that_is_wrong_ends_it_and_threads_start_together() {
+    fn a_spelling_that_is_wrong_ends_it() {
         assert!(matches!(measure(&["topk:density=2"], 64), Err(CliError::Spec { .. })));
-        let together = at_once(3, || Ok::<_, ()>(std::thread::current().id())).unwrap();
-        assert!(together.len() == 3 && together[0] != together[1] && together[1] != together[2]);
-        assert_eq!(at_once(2, || Err::<(), _>("refused")), Err("refused"));
     }
 }

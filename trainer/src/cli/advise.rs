@@ -13,12 +13,13 @@ use gradwire_transports::{Rank, Transport};
 
 use super::numbers::{at_least_one, count, not_negative, per_cent, positive};
 use super::recorded;
+#[cfg(not(feature = "mpi"))]
+use super::settings::WITHOUT_MPI;
 #[cfg(feature = "mpi")]
 use crate::advise::link;
 use crate::advise::{Advice, Costs, Overlap, Question, heat_map, show};
 use crate::codec_cli::{Gradient, codecs_help, parse_spec};
 use crate::command::Failure;
-#[cfg(feature = "mpi")]
 use crate::process::launch::Launch;
 use crate::record::LoggedRun;
 #[cfg(feature = "mpi")]
@@ -123,8 +124,12 @@ struct Model {
 
 pub(super) fn advise(args: &AdviseArgs, out: &mut impl Write) -> Result<(), Failure> {
     let model = model(args)?;
+    #[cfg(not(feature = "mpi"))]
+    if let Some(launch) = Launch::detect()? {
+        return Err(Failure::Usage(format!("{launch}; {WITHOUT_MPI}, or start it without {}", launch.by)));
+    }
     #[cfg(feature = "mpi")]
-    if let Some(launch) = Launch::detect().filter(|launch| launch.world > 1) {
+    if let Some(launch) = Launch::detect()?.filter(|launch| launch.world > 1) {
         return under_mpi::measure(launch, |transport| {
             let world = transport.membership().world();
             let costs = costs(args, &model)?;

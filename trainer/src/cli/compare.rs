@@ -4,10 +4,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 #[cfg(not(feature = "mpi"))]
-use super::settings::WITHOUT_MPI;
+use super::settings::{WITHOUT_MPI, launched};
 use super::settings::{length_alone, nothing_else, settings};
 use crate::codec_cli::codecs_help;
-use crate::command::{Failure, Output, present, verdict};
+use crate::command::{Again, Failure, Output, present, quoted, verdict};
 use crate::compare::grid::{self, Grid};
 use crate::compare::{Candidate, Comparison, Plan, quickstart};
 use crate::config::Settings;
@@ -53,7 +53,7 @@ pub(super) struct CompareArgs {
     settings: Settings,
 }
 
-pub(super) fn quick_start(output: &Output, out: &mut impl Write) -> Result<(), Failure> {
+pub(super) fn quick_start(output: &Output, again: &Again, out: &mut impl Write) -> Result<(), Failure> {
     let plan = quickstart::plan()?;
     // The default folder is the quick start's own: it may be run again.
     let (path, force) = match &output.out {
@@ -61,7 +61,7 @@ pub(super) fn quick_start(output: &Output, out: &mut impl Write) -> Result<(), F
         None => (PathBuf::from(quickstart::FOLDER), true),
     };
     let folder = Folder::create(&path, force)?;
-    interrupt::listen();
+    interrupt::listen()?;
     let comparison = plan.run(&folder)?;
     let title = "Quick start";
     present(&comparison, title, &folder, out)?;
@@ -71,12 +71,12 @@ pub(super) fn quick_start(output: &Output, out: &mut impl Write) -> Result<(), F
         quickstart::HOW_TO_READ,
         folder.file("report.html").display()
     )?;
-    verdict(&comparison, &folder)
+    verdict(&comparison, &folder, again)
 }
 
-pub(super) fn compare(args: &CompareArgs, out: &mut impl Write) -> Result<(), Failure> {
+pub(super) fn compare(args: &CompareArgs, again: &Again, out: &mut impl Write) -> Result<(), Failure> {
     if let Some(path) = &args.resume {
-        return resume(path, args.length_alone()?, out);
+        return resume(path, args.length_alone()?, again, out);
     }
     let grid = args.grid()?;
     let launch = launch(&grid)?;
@@ -90,25 +90,28 @@ pub(super) fn compare(args: &CompareArgs, out: &mut impl Write) -> Result<(), Fa
     let path = args.output.out.clone().unwrap_or_else(|| Path::new("runs").join(plan.name()));
     let create = || Ok(Folder::create(&path, args.output.force)?);
     if let Some(launch) = launch {
-        return compare_as_process(launch, &plan, (&path, &create), false, out);
+        return compare_as_process(launch, &plan, (&path, &create), false, again, out);
     }
     let folder = create()?;
-    interrupt::listen();
+    interrupt::listen()?;
     let comparison = plan.run(&folder)?;
-    finish(&comparison, &folder, out)
+    finish(&comparison, &folder, again, out)
 }
 
-fn resume(path: &Path, length: Option<Length>, out: &mut impl Write) -> Result<(), Failure> {
+fn resume(path: &Path, length: Option<Length>, again: &Again, out: &mut impl Write) -> Result<(), Failure> {
     let file = path.join(grid::FILE);
     if !file.exists() && path.join("config.toml").exists() {
-        let command = format!("trainer train --resume {}", path.display());
+        let command = format!("trainer train --resume {}", quoted(path));
         return Err(Failure::of_file(path, format!("one run; go on with: {command}")));
     }
     let grid = Grid::read(&file).map_err(JobError::from)?;
     let launch = launch(&grid)?;
     let is_of_processes = grid.settings.transport.as_deref() == Some("mpi");
-    if launch.is_some() && !is_of_processes {
-        return Err(Failure::of_file(path, "a comparison in one process; go on without mpirun"));
+    if let Some(launch) = launch.filter(|_| !is_of_processes) {
+        return Err(Failure::of_file(
+            path,
+            format!("a comparison in one process; go on without {}", launch.by),
+        ));
     }
     if launch.is_none() {
         require_local(&grid)?;
@@ -126,17 +129,22 @@ fn resume(path: &Path, length: Option<Length>, out: &mut impl Write) -> Result<(
         Ok(folder)
     };
     if let Some(launch) = launch {
-        return compare_as_process(launch, &plan, (path, &open), true, out);
+        return compare_as_process(launch, &plan, (path, &open), true, again, out);
     }
     let folder = open()?;
-    interrupt::listen();
-    finish(&plan.resume(&folder), &folder, out)
+    interrupt::listen()?;
+    finish(&plan.resume(&folder), &folder, again, out)
 }
 
-fn finish(comparison: &Comparison, folder: &Folder, out: &mut impl Write) -> Result<(), Failure> {
+fn finish(
+    comparison: &Comparison,
+    folder: &Folder,
+    again: &Again,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
     present(comparison, "Comparison", folder, out)?;
     writeln!(out, "\nReport: {}", folder.file("report.html").display())?;
-    verdict(comparison, folder)
+    verdict(comparison, folder, again)
 }
 
 fn checked(grid: Grid) -> Result<Plan, Failure> {
@@ -148,10 +156,10 @@ fn checked(grid: Grid) -> Result<Plan, Failure> {
 /// The launcher of several processes that are to compare together.
 fn launch(grid: &Grid) -> Result<Option<Launch>, Failure> {
     let is_local = grid.settings.transport.as_deref() == Some("local");
-    let launch = Launch::detect();
-    if is_local && launch.is_some_and(|launch| launch.world > 1) {
-        let what = "transport = local: a comparison in one process; start it without mpirun";
-        return Err(Failure::Usage(what.to_owned()));
+    let launch = Launch::detect()?;
+    if let Some(launch) = launch.filter(|launch| is_local && launch.world > 1) {
+        let what = format!("transport = local: a comparison in one process; start it without {}", launch.by);
+        return Err(Failure::Usage(what));
     }
     Ok(launch.filter(|_| !is_local))
 }
@@ -177,20 +185,25 @@ fn compare_as_process(
     plan: &Plan,
     (path, open): At<'_>,
     is_resumed: bool,
+    again: &Again,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let place = under_mpi::Place { path, open, is_resumed };
-    under_mpi::compare(launch, plan, &place, |comparison, folder| finish(comparison, folder, out))
+    under_mpi::compare(launch, plan, &place, |comparison, folder| {
+        finish(comparison, folder, &again.clone().under(launch), out)
+    })
 }
 
 #[cfg(not(feature = "mpi"))]
-fn launched(_: Launch, settings: Settings) -> Result<Settings, RangeError> {
-    Ok(settings)
-}
-
-#[cfg(not(feature = "mpi"))]
-fn compare_as_process(_: Launch, _: &Plan, _: At<'_>, _: bool, _: &mut impl Write) -> Result<(), Failure> {
-    Err(Failure::Usage(format!("started by mpirun; {WITHOUT_MPI}, or start it without mpirun")))
+fn compare_as_process(
+    launch: Launch,
+    _: &Plan,
+    _: At<'_>,
+    _: bool,
+    _: &Again,
+    _: &mut impl Write,
+) -> Result<(), Failure> {
+    Err(Failure::Usage(format!("{launch}; {WITHOUT_MPI}, or start it without {}", launch.by)))
 }
 
 impl CompareArgs {

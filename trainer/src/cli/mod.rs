@@ -11,12 +11,15 @@ mod settings;
 mod simulate;
 mod train;
 
+use std::ffi::OsStr;
 use std::io::Write;
 use std::sync::LazyLock;
 
+#[cfg(feature = "zmq")]
+use clap::Args;
 #[cfg(not(feature = "zmq"))]
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use self::advise::{AdviseArgs, advise};
 use self::compare::{CompareArgs, compare, quick_start};
@@ -28,7 +31,7 @@ use self::train::{TrainArgs, train};
 use crate::checkpoint;
 use crate::codec_cli::{self, CodecArgs};
 pub use crate::command::Failure;
-use crate::command::{Output, unless_nobody_reads};
+use crate::command::{Again, Output, unless_nobody_reads};
 use crate::process::launch::Launch;
 #[cfg(feature = "zmq")]
 use crate::remote;
@@ -96,12 +99,32 @@ pub fn main(
     arguments: impl Iterator<Item = std::ffi::OsString>,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let result = match Cli::try_parse_from(arguments) {
-        Ok(cli) => cli.run(out),
+    let mut arguments = arguments.peekable();
+    let program = arguments.peek().cloned().unwrap_or_default();
+    let parsed = Cli::command().try_get_matches_from(arguments);
+    let parsed = parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, again(&program, &matches))));
+    let result = match parsed {
+        Ok((cli, again)) => cli.run(&again, out),
         Err(error) if error.use_stderr() => Err(Failure::Usage(usage(&error))),
         Err(help_or_version) => write!(out, "{help_or_version}").map_err(Failure::Output),
     };
     unless_nobody_reads(result)
+}
+
+/// The command that goes on with what this one begins.
+fn again(program: &OsStr, matches: &ArgMatches) -> Again {
+    let Some((command, matches)) = matches.subcommand() else {
+        return Again::of(program, "compare", matches, &clap::Command::new(""));
+    };
+    let own = clap::Command::new("");
+    let own = match command {
+        #[cfg(feature = "zmq")]
+        "serve" => remote::ServeArgs::augment_args(own),
+        #[cfg(feature = "zmq")]
+        "join" => remote::JoinArgs::augment_args(own),
+        _ => own,
+    };
+    Again::of(program, command, matches, &own)
 }
 
 /// The parser's message or, if the parser cannot know the reason, what it means.
@@ -132,29 +155,38 @@ pub fn command() -> clap::Command {
 }
 
 impl Cli {
-    fn run(self, out: &mut impl Write) -> Result<(), Failure> {
+    /// Whether several processes may do this: together, or each as the worker that it is told to be.
+    fn is_for_all(&self) -> bool {
+        match self.command {
+            Some(Command::Train(_) | Command::Compare(_) | Command::Advise(_)) => true,
+            #[cfg(feature = "zmq")]
+            Some(Command::Join(_)) => true,
+            _ => false,
+        }
+    }
+
+    fn run(self, again: &Again, out: &mut impl Write) -> Result<(), Failure> {
         if self.licenses {
             return Ok(write!(out, "{}", crate::data::DATA_LICENSES)?);
         }
-        let is_for_all =
-            matches!(self.command, Some(Command::Train(_) | Command::Compare(_) | Command::Advise(_)));
-        if !is_for_all && Launch::detect().is_some_and(|launch| launch.world > 1) {
-            return Err(Failure::Usage(
-                "under mpirun only `trainer train`, `trainer compare` and `trainer advise` work".to_owned(),
-            ));
+        if let Some(launch) = Launch::detect()?.filter(|launch| launch.world > 1 && !self.is_for_all()) {
+            return Err(Failure::Usage(format!(
+                "under {} only `trainer train`, `trainer compare` and `trainer advise` work",
+                launch.by
+            )));
         }
         match self.command {
-            None => quick_start(&self.output, out),
-            Some(Command::Train(args)) => train(&args, out),
-            Some(Command::Compare(args)) => compare(&args, out),
+            None => quick_start(&self.output, again, out),
+            Some(Command::Train(args)) => train(&args, again, out),
+            Some(Command::Compare(args)) => compare(&args, again, out),
             Some(Command::Report(args)) => report(&args, out),
             Some(Command::Advise(args)) => advise(&args, out),
             Some(Command::Simulate(args)) => simulate(&args, out),
             Some(Command::Codec(args)) => Ok(codec_cli::run(args, out)?),
             #[cfg(feature = "zmq")]
-            Some(Command::Serve(args)) => remote::serve(&args.own, args.settings()?, out),
+            Some(Command::Serve(args)) => remote::serve(&args.own, args.settings()?, again, out),
             #[cfg(feature = "zmq")]
-            Some(Command::Join(args)) => remote::join(&args.own, args.settings()?, out),
+            Some(Command::Join(args)) => remote::join(&args.own, args.settings()?, again, out),
             #[cfg(feature = "zmq")]
             Some(Command::Keygen(args)) => remote::keygen(&args, out),
         }

@@ -5,11 +5,21 @@ use std::path::PathBuf;
 use crate::command::{Failure, Output};
 use crate::config::Settings;
 use crate::job::JobError;
+#[cfg(not(feature = "mpi"))]
+use crate::process::launch::Launch;
+#[cfg(not(feature = "mpi"))]
+use crate::range::RangeError;
 use crate::run::Length;
 
 /// What a program without MPI says of a launcher.
 #[cfg(not(feature = "mpi"))]
 pub(super) const WITHOUT_MPI: &str = "this program was built without MPI: build it with --features mpi";
+
+/// Nothing is added for processes that this program cannot join.
+#[cfg(not(feature = "mpi"))]
+pub(super) fn launched(_: Launch, settings: Settings) -> Result<Settings, RangeError> {
+    Ok(settings)
+}
 
 /// The settings of the file, overridden by those of the command line.
 pub(super) fn settings(own: &Settings, file: Option<&PathBuf>) -> Result<Settings, JobError> {

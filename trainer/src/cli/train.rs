@@ -4,12 +4,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 #[cfg(not(feature = "mpi"))]
-use super::settings::WITHOUT_MPI;
+use super::settings::{WITHOUT_MPI, launched};
 use super::settings::{length_alone, settings};
 use crate::checkpoint::{self, Found};
 use crate::codec_cli::codecs_help;
 use crate::command::{
-    CHECKPOINT_EVERY, Failure, LINES, Output, create_folder, explained, present_run, reopen_to_end, to_end,
+    Again, Begin, CHECKPOINT_EVERY, Failure, LINES, Output, create_folder, done, explained, output_in,
+    present_run, quoted, reopen_to_end, to_end,
 };
 use crate::compare::grid;
 use crate::config::{RunConfig, Settings};
@@ -19,6 +20,8 @@ use crate::process::launch::Launch;
 use crate::range::{RangeError, require};
 use crate::run::Length;
 use crate::run::in_folder::{resume_into, run_into};
+#[cfg(feature = "mpi")]
+use crate::under_mpi::launched;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = codecs_help())]
@@ -26,8 +29,12 @@ pub(super) struct TrainArgs {
     /// Continue the run in this folder from its newest checkpoint, or from the checkpoint that DIR names. The
     /// run ends with the same bits as one that was never stopped. With --epochs or --steps it trains to that
     /// later end, even if it had finished. Takes no other option
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "resume_or_start")]
     resume: Option<PathBuf>,
+    /// Continue the run in this folder, or start it there if there is none: one command for systemd and
+    /// Kubernetes. Takes the settings of the run, which must be those that the folder holds
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "force"])]
+    resume_or_start: Option<PathBuf>,
     /// Codec with its settings, such as none, topk:density=0.01, qsgd:bits=4 [default: topk:density=0.01]
     #[arg(long, value_name = "SPEC")]
     codec: Option<String>,
@@ -45,39 +52,63 @@ pub(super) struct TrainArgs {
     settings: Settings,
 }
 
-pub(super) fn train(args: &TrainArgs, out: &mut impl Write) -> Result<(), Failure> {
+pub(super) fn train(args: &TrainArgs, again: &Again, out: &mut impl Write) -> Result<(), Failure> {
     let own = Settings { codec: args.codec.clone(), patience: args.patience, ..args.settings.clone() };
     if let Some(path) = &args.resume {
-        return resume(path, length_alone(&own, args.config.as_ref(), &args.output)?, out);
+        let length = length_alone(&own, args.config.as_ref(), &args.output)?;
+        return resume(path, length, again, out);
     }
     let mut settings = settings(&own, args.config.as_ref())?;
-    let launch = Launch::detect().filter(|_| settings.transport.as_deref() != Some("local"));
-    if let Some(launch) = launch {
-        return train_as_process(launch, settings, &args.output, out);
-    }
-    interrupt::listen();
+    let launch = Launch::detect()?.filter(|_| settings.transport.as_deref() != Some("local"));
+    settings = launch.map_or(Ok(settings.clone()), |launch| launched(launch, settings))?;
     settings.checkpoint_every.get_or_insert(CHECKPOINT_EVERY);
     let config = RunConfig::resolve(&settings).map_err(JobError::from)?;
+    let Some(path) = &args.resume_or_start else { return start(launch, config, &args.output, again, out) };
+    match Begin::of(path, &config)? {
+        Begin::Start => start(launch, config, &output_in(path), again, out),
+        Begin::Resume(found) => resume_found(path, *found, None, again, out),
+        Begin::Done => Ok(writeln!(out, "{}", done(path))?),
+    }
+}
+
+fn start(
+    launch: Option<Launch>,
+    config: RunConfig,
+    output: &Output,
+    again: &Again,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    if let Some(launch) = launch {
+        return train_as_process(launch, config, output, again, out);
+    }
+    interrupt::listen()?;
     require_local(&config)?;
     let job = Job::prepare(config)?;
-    let folder = create_folder(&job, &args.output)?;
+    let folder = create_folder(&job, output)?;
     let outcome = run_into(&job, &folder, &job.config.codec, LINES);
-    present_run(&job, explained(outcome, &folder, "trainer train")?, &folder, out)
+    present_run(&job, explained(outcome, &folder, again)?, &folder, out)
 }
 
 #[cfg(feature = "mpi")]
 fn train_as_process(
     launch: Launch,
-    settings: Settings,
+    config: RunConfig,
     output: &Output,
+    again: &Again,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    crate::under_mpi::train(launch, settings, &|job| create_folder(job, output), out)
+    crate::under_mpi::train(launch, config, &|job| create_folder(job, output), again, out)
 }
 
 #[cfg(not(feature = "mpi"))]
-fn train_as_process(_: Launch, _: Settings, _: &Output, _: &mut impl Write) -> Result<(), Failure> {
-    Err(Failure::Usage(format!("started by mpirun; {WITHOUT_MPI}, or give --transport local")))
+fn train_as_process(
+    launch: Launch,
+    _: RunConfig,
+    _: &Output,
+    _: &Again,
+    _: &mut impl Write,
+) -> Result<(), Failure> {
+    Err(Failure::Usage(format!("{launch}; {WITHOUT_MPI}, or give --transport local")))
 }
 
 /// If processes are requested, a launcher must start them.
@@ -93,35 +124,43 @@ fn require_local(config: &RunConfig) -> Result<(), RangeError> {
     require(config.transport == "local", "transport", &config.transport, allowed)
 }
 
-fn resume(path: &Path, length: Option<Length>, out: &mut impl Write) -> Result<(), Failure> {
+fn resume(path: &Path, length: Option<Length>, again: &Again, out: &mut impl Write) -> Result<(), Failure> {
     if path.join(grid::FILE).exists() {
-        let command = format!("trainer compare --resume {}", path.display());
+        let command = format!("trainer compare --resume {}", quoted(path));
         return Err(Failure::of_file(path, format!("a comparison; go on with: {command}")));
     }
-    let found = checkpoint::latest(path).map_err(JobError::from)?;
-    match Launch::detect() {
+    resume_found(path, checkpoint::latest(path).map_err(JobError::from)?, length, again, out)
+}
+
+fn resume_found(
+    path: &Path,
+    found: Found,
+    length: Option<Length>,
+    again: &Again,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    match Launch::detect()? {
         _ if found.config().transport == "zmq" => {
-            let what =
-                format!("{}: a run of a server; go on with: {} --resume …", path.display(), found.command());
-            return Err(Failure::Usage(what));
+            let command = format!("{} --resume {}", found.command(), quoted(path));
+            let what = format!("a run of a server; go on with: {command}, and the options of its process");
+            return Err(Failure::of_file(path, what));
         }
         Some(launch) if found.config().transport == "mpi" => {
-            return resume_as_process(launch, found, length, out);
+            return resume_as_process(launch, found, length, again, out);
         }
         Some(launch) if launch.world > 1 => {
-            let what = format!("{}: a run in one process; go on without mpirun", path.display());
-            return Err(Failure::Usage(what));
+            return Err(Failure::of_file(path, format!("a run in one process; go on without {}", launch.by)));
         }
         _ => require_local(found.config())?,
     }
-    interrupt::listen();
+    interrupt::listen()?;
     let job = to_end(found.config(), length)?;
     let run = found.run_folder().unwrap_or(path).to_path_buf();
     let checkpoint = found.read_all(&job.layout).map_err(JobError::from)?;
     let (folder, checkpoint) = reopen_to_end(&run, &job, checkpoint)?;
     writeln!(out, "Resuming at step {} of {}", checkpoint.steps, job.steps)?;
     let outcome = resume_into(&job, &folder, &checkpoint, &job.config.codec, LINES);
-    present_run(&job, explained(outcome, &folder, "trainer train")?, &folder, out)
+    present_run(&job, explained(outcome, &folder, again)?, &folder, out)
 }
 
 #[cfg(feature = "mpi")]
@@ -129,12 +168,19 @@ fn resume_as_process(
     launch: Launch,
     found: Found,
     length: Option<Length>,
+    again: &Again,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    crate::under_mpi::resume(launch, found, length, out)
+    crate::under_mpi::resume(launch, found, length, again, out)
 }
 
 #[cfg(not(feature = "mpi"))]
-fn resume_as_process(_: Launch, found: Found, _: Option<Length>, _: &mut impl Write) -> Result<(), Failure> {
-    Err(Failure::Usage(format!("{}: a run under mpirun; {WITHOUT_MPI}", found.path().display())))
+fn resume_as_process(
+    _: Launch,
+    found: Found,
+    _: Option<Length>,
+    _: &Again,
+    _: &mut impl Write,
+) -> Result<(), Failure> {
+    Err(Failure::of_file(found.path(), format!("a run under mpirun; {WITHOUT_MPI}")))
 }

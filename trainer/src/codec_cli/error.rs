@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use gradwire::{DecodeError, EncodeError};
 use safetensors::Dtype;
 
+use crate::process::threads::NoThread;
+
 /// Why a command failed. Displays as one line with the fault and its place.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -27,6 +29,9 @@ pub enum CliError {
         /// What is wrong with it.
         fault: FileFault,
     },
+    /// Not as many threads as are to be measured.
+    #[error(transparent)]
+    NoThread(NoThread),
     /// The table or the JSON lines could not be written.
     #[error("standard output: {0}")]
     Output(#[source] io::Error),

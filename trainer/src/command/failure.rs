@@ -3,11 +3,14 @@
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
+use super::again::Again;
 #[cfg(feature = "zmq")]
 use super::remote_error::RemoteError;
 use crate::codec_cli::CliError;
 use crate::job::JobError;
 use crate::process::interrupt;
+use crate::process::launch::UnknownWorld;
+use crate::process::threads::NoThread;
 use crate::range::RangeError;
 use crate::record::LogError;
 use crate::record::folder::{Folder, FolderError};
@@ -47,6 +50,18 @@ pub enum Failure {
         /// The command that continues.
         command: String,
     },
+    /// The user ended a worker without a folder.
+    #[cfg(feature = "zmq")]
+    #[error(
+        "left the run after {steps} steps; of what was kept back, norm {lost_norm:.6} is lost: with --out DIR it \
+         would be in a file"
+    )]
+    Left {
+        /// Steps done.
+        steps: u64,
+        /// Norm of its residual.
+        lost_norm: f64,
+    },
     /// The user ended a comparison.
     #[error("interrupted with {done} of {runs} runs done; go on with: {command}")]
     ComparisonInterrupted {
@@ -57,6 +72,9 @@ pub enum Failure {
         /// The command that continues.
         command: String,
     },
+    /// The system makes no thread.
+    #[error(transparent)]
+    NoThread(#[from] NoThread),
     /// Some runs of a comparison have no result.
     #[error("{broken} of {runs} runs without a result: {first}{}", if *broken > 1 { "; …" } else { "" })]
     Broken {
@@ -86,9 +104,17 @@ impl Failure {
             Self::Remote(RemoteError::Zmq(_)) => 2,
             #[cfg(feature = "zmq")]
             Self::Remote(_) => 1,
+            #[cfg(feature = "zmq")]
+            Self::Left { .. } => interrupt::EXIT_CODE,
             Self::Interrupted { .. } | Self::ComparisonInterrupted { .. } => interrupt::EXIT_CODE,
-            Self::Run(_) | Self::Broken { .. } | Self::Output(_) => 1,
+            Self::Run(_) | Self::NoThread(_) | Self::Broken { .. } | Self::Output(_) => 1,
         }
+    }
+}
+
+impl From<UnknownWorld> for Failure {
+    fn from(error: UnknownWorld) -> Self {
+        Self::Usage(error.to_string())
     }
 }
 
@@ -110,13 +136,10 @@ pub(crate) fn unless_nobody_reads(result: Result<(), Failure>) -> Result<(), Fai
 pub(crate) fn explained(
     outcome: Result<Outcome, RunError>,
     folder: &Folder,
-    command: &str,
+    again: &Again,
 ) -> Result<Outcome, Failure> {
     outcome.map_err(|error| match error {
-        RunError::Interrupted { steps } => {
-            let command = format!("{command} --resume {}", folder.path().display());
-            Failure::Interrupted { steps, command }
-        }
+        RunError::Interrupted { steps } => Failure::Interrupted { steps, command: again.from(folder.path()) },
         other => other.into(),
     })
 }

@@ -1,5 +1,7 @@
 //! What the commands share: how they fail, where they write, and how they present a run.
 
+mod again;
+mod begin;
 mod defaults;
 mod failure;
 mod output;
@@ -7,6 +9,8 @@ mod present;
 #[cfg(feature = "zmq")]
 mod remote_error;
 
+pub(crate) use again::{Again, quoted};
+pub(crate) use begin::{Begin, done, output_in};
 pub(crate) use defaults::{CHECKPOINT_EVERY, LINES};
 pub use failure::Failure;
 pub(crate) use failure::{explained, unless_nobody_reads};

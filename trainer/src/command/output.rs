@@ -11,7 +11,7 @@ use crate::job::{Job, JobError};
 use crate::record::folder::{Folder, FolderError};
 use crate::run::{Length, extend};
 
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Output {
     /// Folder for the results [default: runs/quickstart, or a folder under runs/ that is named after what is
     /// trained or compared]

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use super::again::Again;
 use super::failure::Failure;
 use crate::compare::Comparison;
 use crate::job::Job;
@@ -51,15 +52,12 @@ pub(crate) fn present(
 }
 
 /// Whether all runs have results; if not, what to do, or what went wrong.
-pub(crate) fn verdict(comparison: &Comparison, folder: &Folder) -> Result<(), Failure> {
+pub(crate) fn verdict(comparison: &Comparison, folder: &Folder, again: &Again) -> Result<(), Failure> {
     let broken: Vec<_> = comparison.broken().collect();
     let runs = comparison.entries.len() * comparison.seeds;
     if broken.iter().any(|(_, run)| run.is_open()) {
-        let config = &comparison.config;
-        let launcher =
-            if config.transport == "mpi" { format!("mpirun -n {} ", config.workers) } else { String::new() };
-        let command = format!("{launcher}trainer compare --resume {}", folder.path().display());
-        return Err(Failure::ComparisonInterrupted { done: runs - broken.len(), runs, command });
+        let (done, command) = (runs - broken.len(), again.from(folder.path()));
+        return Err(Failure::ComparisonInterrupted { done, runs, command });
     }
     match broken.first() {
         Some((label, run)) => {

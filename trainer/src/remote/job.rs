@@ -5,7 +5,7 @@ use gradwire_transports::exchange::{Route, ServerOptions};
 
 use crate::agreement::Averaging;
 use crate::checkpoint::Found;
-use crate::command::{CHECKPOINT_EVERY, Failure};
+use crate::command::{CHECKPOINT_EVERY, Failure, quoted};
 use crate::config::{ConfigError, RunConfig, Settings};
 use crate::job::{Job, JobError};
 
@@ -30,7 +30,10 @@ pub(super) fn resumed(found: &Found, settings: &Settings, command: &str) -> Resu
     }
     if other != command {
         let wanted = if command == "trainer join" { "the state of a worker" } else { "a run of a server" };
-        return Err(Failure::Usage(format!("{path}: not {wanted}; go on with: {other} --resume …")));
+        return Err(Failure::Usage(format!(
+            "{path}: not {wanted}; go on with: {other} --resume {}, and the options of its process",
+            quoted(found.run_folder().unwrap_or(found.path()))
+        )));
     }
     Ok(found.config().clone())
 }

@@ -4,8 +4,10 @@ use std::io::Write;
 use std::time::Duration;
 
 use gradwire_transports::exchange::{ExchangeError, ServerOptions};
-use gradwire_transports::zmq::roll::{Notice, Report, Worker as Place, residual_weight};
-use gradwire_transports::zmq::{Bound, Entry, PublicKey, Roster, Security, ZmqTransport, read_public};
+use gradwire_transports::zmq::roll::{Leaves, Notice, Report, Worker as Place, residual_weight};
+use gradwire_transports::zmq::{
+    Bound, Entry, PublicKey, Roster, Security, ZmqError, ZmqTransport, read_public,
+};
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
 
 use super::args::{KeyArgs, seconds};
@@ -15,7 +17,7 @@ use super::options::{SERVER, options};
 use super::trace::{self, Trace, TraceArgs};
 use super::waiting::{LOOK_UP, is_end_wanted};
 use crate::checkpoint::{Found, Replica, ReplicaError};
-use crate::command::{CHECKPOINT_EVERY, Failure, RemoteError};
+use crate::command::{Again, CHECKPOINT_EVERY, Failure, RemoteError, done};
 use crate::config::Settings;
 use crate::job::{Job, JobError};
 use crate::process::interrupt;
@@ -62,6 +64,9 @@ pub struct JoinArgs {
     wait: Duration,
 }
 
+/// How long a worker that ends waits until the server has taken its last message.
+const FAREWELL: Duration = Duration::from_secs(5);
+
 /// What ended a stretch of steps.
 enum End {
     /// The run is over.
@@ -85,9 +90,18 @@ struct Run<'a> {
 }
 
 /// Works until the run is over.
-pub(crate) fn join(args: &JoinArgs, settings: Settings, out: &mut impl Write) -> Result<(), Failure> {
+pub(crate) fn join(
+    args: &JoinArgs,
+    settings: Settings,
+    again: &Again,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
     let security = args.keys.security().map_err(RemoteError::from)?;
-    let (found, config) = args.keep.found(settings, resolve)?;
+    let begin = &args.keep.begin;
+    let (found, config) = match begin.find(&settings, || resolve(settings.clone()), "trainer join")? {
+        Some(known) => known,
+        None => return Ok(writeln!(out, "{}", done(begin.folder()))?),
+    };
     let downlink = downlink(args.downlink.as_deref(), &config)?;
     let job =
         prepare(config, ServerOptions { patience: args.patience, downlink, ..ServerOptions::default() })?;
@@ -98,12 +112,11 @@ pub(crate) fn join(args: &JoinArgs, settings: Settings, out: &mut impl Write) ->
     let bound = Bound::new(options).map_err(RemoteError::from)?;
     let keep = args.keep.open(found.as_ref(), &job)?;
     let known = found.map(|found| keep::read(found, &job)).transpose().map_err(JobError::from)?;
-    if keep.is_some() {
-        interrupt::listen();
-    }
     let transport = bound.join(Deadline::after(args.wait)).map_err(RemoteError::from)?;
+    // Until here a signal ends the process at once: nothing has been done that could be lost.
+    interrupt::listen()?;
     let mut run = Run::new(&job, transport, (keep, known.unwrap_or_default()), args)?;
-    run.until_over(args.wait).map_err(|error| run.explained(error))?;
+    run.until_over(args.wait).map_err(|error| run.explained(error, again))?;
     writeln!(out, "parameters: {:016x}", run.worker.hash())?;
     let counters = run.worker.counters();
     let [up, down] = [counters.up, counters.down].map(|way| way.total_bytes() as f64 / 1e6);
@@ -167,8 +180,8 @@ impl<'a> Run<'a> {
                 Ok(End::Out) => {}
                 Ok(End::Interrupted) => {
                     // Nothing is left to deliver.
-                    let _ = self.worker.transport().close(Deadline::after(wait));
-                    return Err(RunError::Interrupted { steps: self.next.unwrap_or(0) }.into());
+                    let _ = self.worker.transport().close(Deadline::after(FAREWELL));
+                    return Err(self.interrupted());
                 }
                 Err(RemoteError::Transport(TransportError::Disconnected { .. })) => self.reconnect(wait)?,
                 Err(other) => return Err(other),
@@ -178,20 +191,36 @@ impl<'a> Run<'a> {
 
     fn reconnect(&mut self, wait: Duration) -> Result<(), RemoteError> {
         // An invalid answer ends a stretch while the session still exists; asking again repairs that.
-        if self.worker.transport().session(SERVER).is_none() {
-            eprintln!("trainer: the server is gone; waiting for it");
-            self.worker.transport().rejoin(Deadline::after(wait))?;
+        if self.worker.transport().session(SERVER).is_some() {
+            return Ok(());
         }
-        Ok(())
+        eprintln!("trainer: the server is gone; waiting for it");
+        let end = Deadline::after(wait);
+        let mut met = self.worker.transport().rejoin(Deadline::now());
+        while let Err(ZmqError::NotAllThere { .. }) = met
+            && !end.has_passed()
+        {
+            if is_end_wanted() {
+                return Err(self.interrupted());
+            }
+            met = self.worker.transport().wait_for_peers(Deadline::after(LOOK_UP).earlier(end));
+        }
+        Ok(met?)
     }
 
-    /// Adds how to continue after an interrupt.
-    fn explained(&self, error: RemoteError) -> Failure {
-        match (error, &self.keep) {
-            (RemoteError::Run(RunError::Interrupted { steps }), Some(keep)) => {
-                Failure::Interrupted { steps, command: keep.command() }
-            }
-            (other, _) => other.into(),
+    /// The user ended this worker. Its state is that before its next step.
+    fn interrupted(&self) -> RemoteError {
+        let steps = self.next.unwrap_or(0);
+        let kept = self.keep.as_ref().map_or(Ok(()), |keep| keep.write(self.job, &self.worker, steps));
+        kept.err().unwrap_or(RunError::Interrupted { steps }).into()
+    }
+
+    /// Adds how to continue after an interrupt, and what is lost without a file of it.
+    fn explained(&self, error: RemoteError, again: &Again) -> Failure {
+        let RemoteError::Run(RunError::Interrupted { steps }) = error else { return error.into() };
+        match &self.keep {
+            Some(keep) => Failure::Interrupted { steps, command: keep.command(again) },
+            None => Failure::Left { steps, lost_norm: self.worker.residual_norm() },
         }
     }
 
@@ -200,7 +229,12 @@ impl<'a> Run<'a> {
         let Some(mut notice) = self.come_in()? else { return Ok(End::Interrupted) };
         let me = self.worker.rank();
         while !notice.is_over {
-            let (tag, leaves) = (Tag::new(notice.epoch, notice.step), is_end_wanted());
+            let tag = Tag::new(notice.epoch, notice.step);
+            let leaves = match (is_end_wanted(), &self.keep) {
+                (false, _) => Leaves::No,
+                (true, Some(_)) => Leaves::Keeping,
+                (true, None) => Leaves::Losing,
+            };
             let (residual_norm, params_hash) = (self.worker.residual_norm(), self.worker.hash());
             let report = Report { residual_norm, params_hash, leaves };
             self.place.report(self.worker.transport(), tag, report, Deadline::NEVER)?;
@@ -210,7 +244,7 @@ impl<'a> Run<'a> {
             if !notice.is_over && !notice.ranks.contains(&me) {
                 // The server may be about to end, with a checkpoint after this step.
                 self.write_down(tag.step)?;
-                if leaves {
+                if leaves != Leaves::No {
                     return Ok(End::Interrupted);
                 }
                 eprintln!("trainer: out of the run at step {}; asking to begin again", notice.step);

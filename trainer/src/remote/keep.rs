@@ -5,10 +5,9 @@ use std::path::PathBuf;
 
 use gradwire_transports::zmq::ZmqTransport;
 
-use super::job::resumed;
-use crate::checkpoint::{Checkpoint, CheckpointError, Found, Single, Store, Totals, latest};
-use crate::command::Failure;
-use crate::config::{ConfigError, RunConfig, Settings};
+use super::begin::BeginArgs;
+use crate::checkpoint::{Checkpoint, CheckpointError, Found, Single, Store, Totals};
+use crate::command::{Again, Failure, Output};
 use crate::job::{Job, JobError};
 use crate::record::folder::Folder;
 use crate::run::RunError;
@@ -24,38 +23,24 @@ pub(super) struct KeepArgs {
     /// Write into the folder even if it is not empty
     #[arg(long, requires = "out")]
     force: bool,
-    /// Continue as the worker that wrote this folder with --out, from its newest checkpoint, or from the
-    /// checkpoint that DIR names. Takes no settings of the run
-    #[arg(long, value_name = "DIR", conflicts_with = "out")]
-    resume: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) begin: BeginArgs,
 }
 
 impl KeepArgs {
-    /// The state to continue from, if there is one, and the configuration of the run.
-    pub(super) fn found(
-        &self,
-        settings: Settings,
-        resolve: impl Fn(Settings) -> Result<RunConfig, ConfigError>,
-    ) -> Result<(Option<Found>, RunConfig), Failure> {
-        let found = self.resume.as_deref().map(latest).transpose().map_err(JobError::from)?;
-        let config = match &found {
-            Some(found) => resumed(found, &settings, "trainer join")?,
-            None => resolve(settings).map_err(JobError::from)?,
-        };
-        Ok((found, config))
-    }
-
     /// The folder, if there is one. A run that is over cannot be continued.
     pub(super) fn open(&self, found: Option<&Found>, job: &Job) -> Result<Option<Keep>, Failure> {
         let run = found.and_then(Found::run_folder);
-        let folder = match (&self.out, found, run) {
+        let named = Output { out: self.out.clone(), force: self.force };
+        let Output { out, force } = self.begin.output(&named);
+        let folder = match (&out, found, run) {
             (_, Some(found), Some(run)) if found.steps() >= job.steps => {
                 let what = format!("{}: all {} steps are done", run.display(), job.steps);
                 return Err(Failure::Usage(what));
             }
             (_, Some(_), Some(run)) => Folder::open(run)?,
             (Some(out), ..) => {
-                let folder = Folder::create(out, self.force)?;
+                let folder = Folder::create(out, force)?;
                 Store::of_run(folder.path()).clear().map_err(JobError::from)?;
                 folder
             }
@@ -100,8 +85,8 @@ impl Keep {
     }
 
     /// How to continue.
-    pub(super) fn command(&self) -> String {
-        format!("trainer join --resume {}", self.folder.path().display())
+    pub(super) fn command(&self, again: &Again) -> String {
+        again.from(self.folder.path())
     }
 }
 

@@ -4,6 +4,7 @@
 //! The server decides which workers take part in which step, see [`gradwire_transports::zmq::roll`].
 
 mod args;
+mod begin;
 mod delayed;
 mod job;
 mod join;

@@ -10,14 +10,17 @@ use gradwire_transports::zmq::{Bound, Entry, Roster, Security, ZmqTransport};
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
 
 use super::args::{KeyArgs, seconds};
+use super::begin::BeginArgs;
 use super::delayed::Delayed;
-use super::job::{downlink, prepare, resolve, resumed};
+use super::job::{downlink, prepare, resolve};
 use super::list::List;
 use super::options::{SERVER, options};
 use super::trace::{self, Trace, TraceArgs};
 use super::waiting::{LOOK_UP, is_end_wanted};
-use crate::checkpoint::{Checkpoint, Found, latest};
-use crate::command::{Failure, Output, RemoteError, create_folder, explained, reopen, report_run};
+use crate::checkpoint::{Checkpoint, Found};
+use crate::command::{
+    Again, Failure, Output, RemoteError, create_folder, done, explained, reopen, report_run,
+};
 use crate::config::{ConfigError, RunConfig, Settings};
 use crate::data::Part;
 use crate::job::{Job, JobError};
@@ -62,10 +65,8 @@ pub struct ServeArgs {
     /// Refused frames in a row that a worker may send. With the next one it is shut out of the run
     #[arg(long, value_name = "N", default_value_t = 2)]
     may_spoil: u32,
-    /// Continue a server's run in this folder from its newest checkpoint, or from the checkpoint that DIR
-    /// names. Takes no settings of the run
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "force"])]
-    resume: Option<PathBuf>,
+    #[command(flatten)]
+    begin: BeginArgs,
     #[command(flatten)]
     output: Output,
     /// Codec of the mean that goes back to the workers. If it has error feedback, the server keeps the
@@ -102,15 +103,20 @@ struct Run<'a> {
 }
 
 /// Serves one run to its end.
-pub(crate) fn serve(args: &ServeArgs, settings: Settings, out: &mut impl Write) -> Result<(), Failure> {
+pub(crate) fn serve(
+    args: &ServeArgs,
+    settings: Settings,
+    again: &Again,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
     let security = args.keys.security().map_err(RemoteError::from)?;
     // First, so that no change of the file is missed.
     let list = args.peers.as_deref().filter(|_| !args.keys.insecure).map(List::new);
     let listed = args.peers.as_deref().map(Roster::read).transpose().map_err(RemoteError::from)?;
-    let found = args.resume.as_deref().map(latest).transpose().map_err(JobError::from)?;
-    let config = match &found {
-        Some(found) => resumed(found, &settings, "trainer serve")?,
-        None => begun(settings, listed.as_ref()).map_err(JobError::from)?,
+    let given = || begun(settings.clone(), listed.as_ref());
+    let (found, config) = match args.begin.find(&settings, given, "trainer serve")? {
+        Some(known) => known,
+        None => return Ok(writeln!(out, "{}", done(args.begin.folder()))?),
     };
     let workers = config.workers;
     let rules = rules(args, workers)?;
@@ -128,10 +134,11 @@ pub(crate) fn serve(args: &ServeArgs, settings: Settings, out: &mut impl Write) 
     let bound = Bound::new(options).map_err(RemoteError::from)?;
     let folder = match (&checkpoint, run) {
         (Some(checkpoint), Some(run)) => reopen(&run, &job, checkpoint)?,
-        _ => create_folder(&job, &args.output)?,
+        _ => create_folder(&job, &args.begin.output(&args.output))?,
     };
+    let again = listening_again(again, &bound, &args.listen);
     announce(&bound, per_peer, out)?;
-    interrupt::listen();
+    interrupt::listen()?;
     let transport = bound.join(Deadline::now()).map_err(RemoteError::from)?;
     let mut tested = None;
     let serve = |start: Option<(&Checkpoint, Sums)>, observer: &mut dyn Observer| {
@@ -142,7 +149,7 @@ pub(crate) fn serve(args: &ServeArgs, settings: Settings, out: &mut impl Write) 
         tested = Some(evaluation);
         Ok(outcome)
     };
-    let outcome = in_folder(&job, &folder, checkpoint.as_ref(), serve)?;
+    let outcome = in_folder(&job, &folder, checkpoint.as_ref(), &again, serve)?;
     present(&job, outcome, tested, &folder, out)
 }
 
@@ -151,6 +158,14 @@ fn rules(args: &ServeArgs, workers: usize) -> Result<Rules, RangeError> {
     let quorum = args.quorum.unwrap_or(workers);
     require((1..=workers).contains(&quorum), "quorum", quorum, format!("1 to {workers}"))?;
     Ok(Rules { quorum, may_miss: args.may_miss, may_spoil: args.may_spoil })
+}
+
+/// The command that continues, at the address at which workers have found this server.
+fn listening_again(again: &Again, bound: &Bound, listen: &str) -> Again {
+    match bound.endpoint() {
+        Some(chosen) if listen.ends_with(":*") => again.clone().with("listen", chosen),
+        _ => again.clone(),
+    }
 }
 
 /// Says where workers find this server, and what each of them may cost it.
@@ -166,6 +181,7 @@ fn in_folder(
     job: &Job,
     folder: &Folder,
     checkpoint: Option<&Checkpoint>,
+    again: &Again,
     serve: impl FnOnce(Option<(&Checkpoint, Sums)>, &mut dyn Observer) -> Result<Outcome, RemoteError>,
 ) -> Result<Outcome, Failure> {
     let outcome = match checkpoint {
@@ -182,7 +198,7 @@ fn in_folder(
     };
     match outcome {
         Ok(outcome) => Ok(outcome),
-        Err(RemoteError::Run(error)) => explained(Err(error), folder, "trainer serve"),
+        Err(RemoteError::Run(error)) => explained(Err(error), folder, again),
         Err(other) => Err(other.into()),
     }
 }
@@ -249,7 +265,8 @@ impl<'a> Run<'a> {
         let collected = Collected::summing(Instant::now(), checkpoint, sums.unwrap_or_default());
         let roll = Server::new(&mut transport, rules)?;
         let model = job.build_model().map_err(|error| RunError::Job(error.into()))?;
-        let mut worker = Worker::new(job, transport, model).map_err(RunError::Job)?;
+        let worker = Worker::new(job, transport, model).map_err(RunError::Job)?;
+        let mut worker = worker.heeding(Some(interrupt::requested()));
         if let Some(checkpoint) = checkpoint {
             worker.go_on_from(checkpoint).map_err(|error| RunError::Job(error.into()))?;
         }
@@ -280,7 +297,7 @@ impl<'a> Run<'a> {
             let is_last = step + 1 == self.job.steps;
             self.close((tag, record.contributors.as_slice()), (step + 1, is_last))?;
             if self.worker.evaluates(step) {
-                record.evaluation = Some(self.worker.evaluate(Part::Valid)?);
+                record.evaluation = self.worker.evaluate(Part::Valid, true)?.complete();
             }
             if is_end || self.job.is_checkpoint_due(step) {
                 record.snapshot = Some(self.worker.snapshot());
@@ -300,8 +317,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Waits until a step can begin; if the user ends the run meanwhile, it continues from the last
-    /// checkpoint.
+    /// Waits until a step can begin; if the user ends the run meanwhile, it continues from here.
     fn wait_for_quorum(&mut self, step: u64) -> Result<(), RemoteError> {
         let end = Deadline::after(self.wait);
         loop {
@@ -309,6 +325,9 @@ impl<'a> Run<'a> {
             let look_up = Deadline::after(LOOK_UP).earlier(end);
             match self.roll.wait_for_quorum(self.worker.transport(), look_up) {
                 Err(TransportError::Timeout { .. }) if is_end_wanted() => {
+                    let checkpoint = self.collected.checkpoint(self.job, step, vec![self.worker.snapshot()]);
+                    let written = self.observer.checkpoint(&checkpoint).and_then(|()| self.observer.write());
+                    written.map_err(RunError::Observer)?;
                     return Err(RunError::Interrupted { steps: step }.into());
                 }
                 Err(TransportError::Timeout { .. }) if !end.has_passed() => {}
@@ -417,11 +436,13 @@ impl<'a> Run<'a> {
 
     /// What became of the run, and how good its model is.
     fn end(mut self) -> Result<(Outcome, Evaluation), RemoteError> {
-        let tested = self.worker.evaluate(Part::Test)?;
+        let steps = self.job.steps;
+        let measured = self.worker.evaluate(Part::Test, self.job.config.checkpoint_every > 0)?;
         // A worker that does not take the last message in time has the parameters of an earlier step.
         if let Err(error) = self.worker.transport().close(Deadline::after(FAREWELL)) {
             eprintln!("trainer: at the end: {error}");
         }
+        let Some(tested) = measured.complete() else { return Err(RunError::Interrupted { steps }.into()) };
         let end = Final { counters: self.worker.counters(), evaluation: Some(tested), best_steps: None };
         Ok((self.collected.outcome(self.job, &[end]), tested))
     }

@@ -101,6 +101,7 @@ impl Collected {
         observer: &mut dyn Observer,
     ) -> Result<(), RunError> {
         records.sort_by_key(|record| record.rank);
+        let steps = records[0].step + 1;
         self.compare_replicas(job, &records)?;
         self.count_refusals(&records, observer)?;
         self.totals.frame_bytes += records.iter().map(|record| record.frame_bytes as u64).sum::<u64>();
@@ -112,17 +113,15 @@ impl Collected {
         if let Some(kept) = &mut self.metrics {
             kept.push(metrics);
         }
-        match self.checkpoint(job, records) {
+        let snapshots: Option<Vec<Snapshot>> = records.into_iter().map(|record| record.snapshot).collect();
+        match snapshots.map(|snapshots| self.checkpoint(job, steps, snapshots)) {
             Some(checkpoint) => observer.checkpoint(&checkpoint).map_err(RunError::Observer),
             None => Ok(()),
         }
     }
 
-    /// The checkpoint, if every worker made its part of it.
-    fn checkpoint(&self, job: &Job, records: Vec<StepRecord>) -> Option<Checkpoint> {
-        let steps = records.first()?.step + 1;
-        let snapshots: Vec<Snapshot> =
-            records.into_iter().map(|record| record.snapshot).collect::<Option<_>>()?;
+    /// The checkpoint after so many steps, of every worker's part.
+    pub(crate) fn checkpoint(&self, job: &Job, steps: u64, snapshots: Vec<Snapshot>) -> Checkpoint {
         let (mut replicas, mut memories, mut downlink) = (Vec::new(), Vec::new(), Vec::new());
         let (mut gradients, mut carried, mut norms) = (Vec::new(), Vec::new(), Vec::new());
         let (mut best, mut controller) = (None, Vec::new());
@@ -138,7 +137,7 @@ impl Collected {
         }
         let (config, totals) = (job.config.clone(), self.totals.clone());
         let worker = None;
-        Some(Checkpoint {
+        Checkpoint {
             config,
             steps,
             worker,
@@ -151,7 +150,7 @@ impl Collected {
             best,
             controller,
             totals,
-        })
+        }
     }
 
     fn compare_replicas(&mut self, job: &Job, records: &[StepRecord]) -> Result<(), RunError> {

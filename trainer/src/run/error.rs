@@ -9,6 +9,7 @@ use crate::agreement::Averaging;
 #[cfg(feature = "mpi")]
 use crate::job::Job;
 use crate::job::JobError;
+use crate::process::threads::NoThread;
 use crate::step::StepError;
 
 /// This many refused steps in a row end the run: it will not recover by itself.
@@ -31,6 +32,9 @@ pub enum RunError {
         /// Why.
         error: StepError,
     },
+    /// A worker has no thread to run in.
+    #[error(transparent)]
+    NoThread(#[from] NoThread),
     /// A worker panicked.
     #[error("worker {} panicked: {message}", rank.0)]
     Panic {
@@ -99,7 +103,7 @@ impl RunError {
             | Self::Refused { .. }
             | Self::ReplicasDiffer { .. }
             | Self::Observer(_) => true,
-            Self::Job(_) | Self::Panic { .. } | Self::Record { .. } => false,
+            Self::Job(_) | Self::NoThread(_) | Self::Panic { .. } | Self::Record { .. } => false,
         }
     }
 }

@@ -78,7 +78,8 @@ pub fn follow(
     interrupt: Option<&AtomicBool>,
 ) -> Result<(), RunError> {
     let rank = transport.rank();
-    match work(job, &mut *transport, &|_| job.build_model(), start, &mut Follower { interrupt }) {
+    let control = Control { start: start.map(|checkpoint| (checkpoint, &[][..])), interrupt };
+    match work(job, &mut *transport, &|_| job.build_model(), control, &mut Follower { interrupt }) {
         Ok(end) => {
             let tag = totals_tag(transport);
             send(transport, FIRST, tag, &totals(end.counters)).map_err(|error| lost(rank, job.steps, error))
@@ -134,7 +135,7 @@ pub fn lead(
         ends: false,
         failure: None,
     };
-    let ended = work(job, &mut *transport, &|_| job.build_model(), control.start(), &mut leader);
+    let ended = work(job, &mut *transport, &|_| job.build_model(), control, &mut leader);
     if let Some(failure) = leader.failure.take() {
         return Err(failure);
     }

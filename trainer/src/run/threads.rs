@@ -7,7 +7,7 @@
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::thread::ScopedJoinHandle;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::Instant;
 
 use gradwire_transports::layer::{FaultInjector, FaultPlan, Meter};
@@ -22,6 +22,7 @@ use super::outcome::{Final, Outcome};
 use super::work::{Connections, WorkerError, WorkerResult, work};
 use crate::job::Job;
 use crate::model::{Model, ModelError};
+use crate::process::threads::NoThread;
 use crate::record::StepRecord;
 use crate::step::Worker;
 
@@ -54,22 +55,28 @@ pub fn run_with_models(
     let (sender, receiver) = channel();
     let transports = local::world(job.config.workers as u32);
     let losses = losses(job);
-    let (collected, finals) = std::thread::scope(|scope| {
+    let (started, collected, finals) = thread::scope(|scope| {
         let spawn = |transport: LocalTransport| {
             let rank = transport.rank();
             let mut ties = Thread { ending: &ending, control, records: sender.clone() };
             let transport = FaultInjector::new(transport, losses);
-            (rank, scope.spawn(move || work(job, transport, model, control.start(), &mut ties)))
+            let work = move || work(job, transport, model, control, &mut ties);
+            let thread = thread::Builder::new().name(format!("worker {}", rank.0)).spawn_scoped(scope, work);
+            Ok((rank, thread.map_err(NoThread::of(format!("worker {} of {}", rank.0, job.config.workers)))?))
         };
-        let threads: Vec<_> = transports.into_iter().map(spawn).collect();
+        let mut threads = Vec::new();
+        // Without one of them, the others have lost a peer: they end by themselves.
+        let started: Result<(), NoThread> = transports
+            .into_iter()
+            .try_for_each(|transport| spawn(transport).map(|thread| threads.push(thread)));
         drop(sender);
         let collected = collect(before, job, &receiver, observer, &ending.stop);
-        (collected, threads.into_iter().map(|(rank, thread)| (rank, join(thread))).collect::<Vec<_>>())
+        let finals: Vec<_> = threads.into_iter().map(|(rank, thread)| (rank, join(thread))).collect();
+        (started, collected, finals)
     });
+    started?;
     let collected = collected?;
-    let finals = first_failure(finals)?;
-    let steps = ending.before.into_inner();
-    if steps < job.steps { Err(RunError::Interrupted { steps }) } else { Ok(collected.outcome(job, &finals)) }
+    Ok(collected.outcome(job, &first_failure(finals)?))
 }
 
 /// The packets that get lost between threads, where the user wants that.
@@ -123,10 +130,11 @@ fn join(thread: ScopedJoinHandle<'_, WorkerResult>) -> Result<WorkerResult, Stri
     })
 }
 
-/// The results of all workers, or the failure that explains the others.
+/// The results of all workers, or the failure that explains the others. If nothing failed, a worker stopped
+/// only because the user wants the end.
 fn first_failure(results: Vec<(Rank, Result<WorkerResult, String>)>) -> Result<Vec<Final>, RunError> {
     let mut finals = Vec::new();
-    let mut consequence = None;
+    let (mut consequence, mut interrupted) = (None, None);
     for (rank, result) in results {
         match result {
             Ok(Ok(end)) => finals.push(end),
@@ -139,8 +147,8 @@ fn first_failure(results: Vec<(Rank, Result<WorkerResult, String>)>) -> Result<V
             Ok(Err((step, WorkerError::Step(error)))) => {
                 consequence.get_or_insert(RunError::Worker { rank, step, error });
             }
-            Ok(Err((_, WorkerError::Stopped))) => {}
+            Ok(Err((steps, WorkerError::Stopped))) => interrupted = Some(RunError::Interrupted { steps }),
         }
     }
-    consequence.map_or(Ok(finals), Err)
+    consequence.or(interrupted).map_or(Ok(finals), Err)
 }

@@ -3,13 +3,13 @@
 use gradwire_transports::layer::Meter;
 use gradwire_transports::{Rank, Transport};
 
+use super::control::Control;
 use super::error::RunError;
 use super::outcome::Final;
-use crate::checkpoint::Checkpoint;
 use crate::job::{Job, JobError};
 use crate::model::{Model, ModelError};
 use crate::record::StepRecord;
-use crate::step::{StepError, Worker};
+use crate::step::{Measured, StepError, Worker};
 
 /// How a worker hears of the others, and all of them of the end that the user wants.
 pub(crate) trait Connections<'a, T: Transport> {
@@ -29,7 +29,7 @@ pub(crate) enum WorkerError {
     Job(JobError),
     Step(StepError),
     Run(RunError),
-    /// Somebody else ended the run.
+    /// Somebody else ended the run, or the user wants it to end.
     Stopped,
 }
 
@@ -38,17 +38,21 @@ pub(crate) fn work<'a, T: Transport>(
     job: &'a Job,
     transport: T,
     model: &(dyn Fn(Rank) -> Result<Box<dyn Model>, ModelError> + Sync),
-    start: Option<&Checkpoint>,
+    control: Control<'a>,
     ties: &mut impl Connections<'a, T>,
 ) -> WorkerResult {
     let refused = |error: JobError| (0, WorkerError::Job(error));
     let model = model(transport.rank()).map_err(|error| refused(error.into()))?;
-    let mut worker = Worker::new(job, Meter::new(transport), model).map_err(refused)?;
+    let mut worker =
+        Worker::new(job, Meter::new(transport), model).map_err(refused)?.heeding(control.interrupt);
+    let start = control.start();
     if let Some(checkpoint) = start {
         worker.go_on_from(checkpoint).map_err(|error| refused(error.into()))?;
     }
     let first = start.map_or(0, |checkpoint| checkpoint.steps);
-    let mut known = None;
+    let mut known = Measured::Not;
+    // Whether this worker's part of a checkpoint of the last step exists.
+    let mut is_kept = start.is_some();
     for step in first..job.steps {
         if worker.has_learnt_enough(step) {
             break;
@@ -58,13 +62,14 @@ pub(crate) fn work<'a, T: Transport>(
         ties.begin(&mut worker, step).map_err(at)?;
         let mut record = worker.step(step).map_err(failed)?;
         known = worker.validate(step).map_err(failed)?;
-        record.evaluation = known;
+        record.evaluation = known.complete();
         let is_over = worker.has_learnt_enough(step + 1);
         if is_over {
             record.hash = Some(worker.hash());
         }
-        let is_end = ties.ends_after(&mut worker, step).map_err(at)?;
-        if is_end || is_over || job.is_checkpoint_due(step) {
+        let is_end = ties.ends_after(&mut worker, step).map_err(at)? || worker.all_were_cut_short(known);
+        is_kept = is_end || is_over || job.is_checkpoint_due(step);
+        if is_kept {
             record.snapshot = Some(worker.snapshot());
         }
         ties.tell(&mut worker, record).map_err(at)?;
@@ -72,6 +77,10 @@ pub(crate) fn work<'a, T: Transport>(
             return Err((step + 1, WorkerError::Stopped));
         }
     }
-    let evaluation = worker.test(known).map_err(|error| (job.steps, WorkerError::Step(error)))?;
-    Ok(Final { counters: worker.counters(), evaluation, best_steps: worker.best_steps() })
+    let tested =
+        worker.test(known.complete(), is_kept).map_err(|error| (job.steps, WorkerError::Step(error)))?;
+    if tested == Measured::CutShort {
+        return Err((job.steps, WorkerError::Stopped));
+    }
+    Ok(Final { counters: worker.counters(), evaluation: tested.complete(), best_steps: worker.best_steps() })
 }

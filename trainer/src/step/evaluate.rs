@@ -1,5 +1,8 @@
 //! How good a worker's model is, and whether it still gets better.
 
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+
 use gradwire_transports::collective::{self, Fold, Scalar};
 use gradwire_transports::{Rank, Tag, Transport};
 
@@ -14,6 +17,29 @@ const STEP_OF_EVALUATIONS: u64 = u64::MAX - 1;
 /// Values of a tag's chunk that remain for the high bits of a step.
 const HIGH_STEPS: u64 = Tag::COLLECTIVE_CHUNKS as u64 / 2;
 
+/// What became of an evaluation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Measured {
+    /// None was due here.
+    Not,
+    /// The user wants the run to end, and did not wait for it.
+    CutShort,
+    /// It is complete.
+    As(Evaluation),
+}
+
+impl Measured {
+    pub(crate) fn complete(self) -> Option<Evaluation> {
+        if let Self::As(evaluation) = self { Some(evaluation) } else { None }
+    }
+}
+
+impl From<Option<Score>> for Measured {
+    fn from(score: Option<Score>) -> Self {
+        score.map_or(Self::CutShort, |score| Self::As(score.into()))
+    }
+}
+
 impl<T: Transport> Worker<'_, T> {
     /// Whether this worker evaluates after a step.
     pub(crate) fn evaluates(&self, step: u64) -> bool {
@@ -26,19 +52,26 @@ impl<T: Transport> Worker<'_, T> {
     }
 
     /// How good the model is on the validation part after a step, if that is due. In a run that may end early
-    /// the best parameters are kept.
-    pub(crate) fn validate(&mut self, step: u64) -> Result<Option<Evaluation>, StepError> {
+    /// the best parameters are kept, and no evaluation is cut short: its end depends on each of them.
+    pub(crate) fn validate(&mut self, step: u64) -> Result<Measured, StepError> {
         if !self.evaluates(step) {
-            return Ok(None);
+            return Ok(Measured::Not);
         }
-        let evaluation = self.evaluate_after(step + 1, Part::Valid)?;
+        let may_end_early = self.job.config.early_stop.is_some();
+        let measured = self.evaluate_after(step + 1, Part::Valid, !may_end_early)?;
+        let Measured::As(evaluation) = measured else { return Ok(measured) };
         let loss = evaluation.loss();
         let is_better = self.best.as_ref().map_or(!loss.is_nan(), |best| loss < best.loss);
-        if self.job.config.early_stop.is_some() && is_better {
+        if may_end_early && is_better {
             self.best =
                 Some(Best { steps: step + 1, loss, params: self.params.clone(), carried: self.statistics() });
         }
-        Ok(Some(evaluation))
+        Ok(measured)
+    }
+
+    /// Whether an evaluation was cut short in which all took part, so that all know.
+    pub(crate) fn all_were_cut_short(&self, measured: Measured) -> bool {
+        measured == Measured::CutShort && self.job.evaluates_together()
     }
 
     /// Whether so many evaluations in a row found nothing better that the run ends after so many steps. Every
@@ -48,20 +81,21 @@ impl<T: Transport> Worker<'_, T> {
     }
 
     /// How good the model is on the test part in the end, where this worker takes part in that; `known` is
-    /// its last evaluation on the validation part, if no step came after it.
-    pub(crate) fn test(&mut self, known: Option<Evaluation>) -> Result<Option<Evaluation>, StepError> {
+    /// its last evaluation on the validation part, if no step came after it. It may be cut short only if the
+    /// run can come back to it.
+    pub(crate) fn test(&mut self, known: Option<Evaluation>, may_cut: bool) -> Result<Measured, StepError> {
         if !self.takes_part() {
-            return Ok(None);
+            return Ok(Measured::Not);
         }
         let Some(best) = self.best.clone() else {
             let known = known.filter(|_| self.job.validates_on_test());
-            return known.map_or_else(|| self.evaluate(Part::Test), Ok).map(Some);
+            return known.map_or_else(|| self.evaluate(Part::Test, may_cut), |known| Ok(Measured::As(known)));
         };
         let (last, statistics) = (self.params.clone(), self.statistics());
         self.put(&best.params, &best.carried)?;
-        let tested = self.evaluate(Part::Test);
+        let tested = self.evaluate(Part::Test, may_cut);
         self.put(&last, &statistics)?;
-        tested.map(Some)
+        tested
     }
 
     /// What models carry, if all workers carry the same when they evaluate.
@@ -84,49 +118,68 @@ impl<T: Transport> Worker<'_, T> {
     }
 
     /// How good the model is on a part of the data, at the end of the run.
-    pub(crate) fn evaluate(&mut self, part: Part) -> Result<Evaluation, StepError> {
-        self.evaluate_after(self.job.steps, part)
+    pub(crate) fn evaluate(&mut self, part: Part, may_cut: bool) -> Result<Measured, StepError> {
+        self.evaluate_after(self.job.steps, part, may_cut)
     }
 
     /// How good the model is after so many steps.
-    fn evaluate_after(&mut self, steps: u64, part: Part) -> Result<Evaluation, StepError> {
+    fn evaluate_after(&mut self, steps: u64, part: Part, may_cut: bool) -> Result<Measured, StepError> {
         if !self.job.evaluates_together() {
-            return Ok(self.score(part, (0, 1))?.into());
+            return Ok(self.score(part, (0, 1), may_cut)?.into());
         }
         let (rank, world) = (self.rank().0 as usize, self.job.config.workers);
         let own = match self.job.dataset {
-            Dataset::Images(_) => self.score(part, (rank, world))?,
+            Dataset::Images(_) => self.score(part, (rank, world), may_cut)?,
             // A text is read from its beginning to its end.
-            Dataset::Text(_) if rank == 0 => self.score(part, (0, 1))?,
-            Dataset::Text(_) => Score::default(),
+            Dataset::Text(_) if rank == 0 => self.score(part, (0, 1), may_cut)?,
+            Dataset::Text(_) => Some(Score::default()),
         };
         Ok(self.sum_of(own, evaluation_tag(&self.transport, steps, part))?.into())
     }
 
-    /// The score of this worker's share.
-    fn score(&mut self, part: Part, share: (usize, usize)) -> Result<Score, StepError> {
+    /// The score of this worker's share; `None` if it was cut short.
+    fn score(
+        &mut self,
+        part: Part,
+        share: (usize, usize),
+        may_cut: bool,
+    ) -> Result<Option<Score>, StepError> {
         let (job, is_first) = (self.job, self.rank() == Rank(0));
-        let mut batches = share_of(&job.dataset, part, job.model.at_once(), share);
+        let (interrupt, is_cut) = (self.interrupt.filter(|_| may_cut), Cell::new(false));
+        let all = share_of(&job.dataset, part, job.model.at_once(), share);
+        let (at_most, _) = all.size_hint();
+        let mut batches = all.take_while(|_| {
+            is_cut.set(interrupt.is_some_and(|interrupt| interrupt.load(Ordering::Relaxed)));
+            !is_cut.get()
+        });
         if !is_first {
-            return Ok(self.model.evaluate_in_order(&mut batches)?);
+            let score = self.model.evaluate_in_order(&mut batches)?;
+            return Ok(Some(score).filter(|_| !is_cut.get()));
         }
         // One worker shows how far all have come: shares differ by a batch.
-        job.evaluating.begin(part, batches.size_hint().0);
+        job.evaluating.begin(part, at_most);
         let score = self.model.evaluate_in_order(&mut batches.inspect(|_| job.evaluating.advance()));
         job.evaluating.end();
-        Ok(score?)
+        Ok(Some(score?).filter(|_| !is_cut.get()))
     }
 
-    /// The scores of all workers, added up by rank: the same bits at each of them.
-    fn sum_of(&mut self, own: Score, tag: Tag) -> Result<Score, StepError> {
+    /// The scores of all workers, added up by rank: the same bits at each of them. `None` if any was cut
+    /// short.
+    fn sum_of(&mut self, own: Option<Score>, tag: Tag) -> Result<Option<Score>, StepError> {
         let count = |count: u64| (Fold::Sum, Scalar::I64(count.cast_signed()));
-        let mut scores = [(Fold::Sum, Scalar::F64(own.loss_sum)), count(own.correct), count(own.count)];
+        let cut_short = count(own.is_none().into());
+        let own = own.unwrap_or_default();
+        let mut scores =
+            [(Fold::Sum, Scalar::F64(own.loss_sum)), count(own.correct), count(own.count), cut_short];
         collective::agree(&mut self.transport, tag, &mut scores, NO_DEADLINE)
             .map_err(|error| StepError::Exchange(error.into()))?;
-        let [(_, Scalar::F64(loss_sum)), (_, Scalar::I64(correct)), (_, Scalar::I64(count))] = scores else {
+        let [loss_sum, correct, count, cut_short] = scores.map(|(_, sum)| sum);
+        let (Scalar::F64(loss_sum), Scalar::I64(correct), Scalar::I64(count)) = (loss_sum, correct, count)
+        else {
             unreachable!("scalars keep their types");
         };
-        Ok(Score { loss_sum, correct: correct.cast_unsigned(), count: count.cast_unsigned() })
+        let score = Score { loss_sum, correct: correct.cast_unsigned(), count: count.cast_unsigned() };
+        Ok(Some(score).filter(|_| cut_short == Scalar::I64(0)))
     }
 }
 

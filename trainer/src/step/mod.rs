@@ -9,6 +9,7 @@ mod kept;
 mod own;
 mod state;
 
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use gradwire::arithmetic::{clip_norm, divide};
@@ -17,6 +18,7 @@ use gradwire_transports::exchange::ExchangeError;
 use gradwire_transports::{Counters, Deadline, Rank, Transport, TransportError};
 
 use self::adapt::Steering;
+pub(crate) use self::evaluate::Measured;
 #[cfg(feature = "zmq")]
 pub(crate) use self::history::Recalled;
 #[cfg(feature = "zmq")]
@@ -94,6 +96,8 @@ pub(crate) struct Worker<'a, T = Box<dyn Transport>> {
     decision: Option<Decided>,
     /// The smallest validation loss so far, in a run that may end early.
     best: Option<Best>,
+    /// When it becomes true, evaluations end too.
+    interrupt: Option<&'a AtomicBool>,
     /// The traffic of the steps, without anything else that went over the transport.
     moved: Counters,
     #[cfg(feature = "zmq")]
@@ -135,12 +139,18 @@ impl<'a, T: Transport> Worker<'a, T> {
             selection: Selection::new(),
             decision: None,
             best: None,
+            interrupt: None,
             moved: Counters::default(),
             #[cfg(feature = "zmq")]
             history: None,
         };
         worker.reshape_memory(0)?;
         Ok(worker)
+    }
+
+    /// The same worker, whose evaluations end when `interrupt` becomes true.
+    pub(crate) fn heeding(self, interrupt: Option<&'a AtomicBool>) -> Self {
+        Self { interrupt, ..self }
     }
 
     /// One step, from the batch to the new parameters. In a delayed run the gradient of the previous step

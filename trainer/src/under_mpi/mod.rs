@@ -12,7 +12,7 @@ use gradwire_transports::{Deadline, Rank, Transport};
 pub(crate) use self::compare::{Place, compare};
 use crate::checkpoint::Found;
 use crate::command::{
-    CHECKPOINT_EVERY, Failure, LINES, explained, present_run, reopen_to_end, to_end, unless_nobody_reads,
+    Again, Failure, LINES, explained, present_run, quoted, reopen_to_end, to_end, unless_nobody_reads,
 };
 use crate::config::{RunConfig, Settings};
 use crate::job::{Job, JobError};
@@ -34,11 +34,11 @@ use crate::run::{Control, Length, Observer, Outcome, RunError};
 /// with their exit code.
 pub(crate) fn train(
     launch: Launch,
-    settings: Settings,
+    config: RunConfig,
     folder: &dyn Fn(&Job) -> Result<Folder, FolderError>,
+    again: &Again,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let config = resolve(launch, settings)?;
     in_a_job(launch, &config, |transport| {
         let job = Job::prepare(config.clone())?;
         if transport.rank() != Rank(0) {
@@ -48,7 +48,7 @@ pub(crate) fn train(
         let outcome = write_down(&job, &folder, &job.config.codec, LINES, |observer| {
             lead_job(&job, transport, Control::default(), observer)
         });
-        present_run(&job, explained(outcome, &folder, &command(launch))?, &folder, out)
+        present_run(&job, explained(outcome, &folder, &again.clone().under(launch))?, &folder, out)
     })
 }
 
@@ -61,6 +61,7 @@ pub(crate) fn resume(
     launch: Launch,
     found: Found,
     length: Option<Length>,
+    again: &Again,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     ensure_same_world(launch, found.path(), found.config().workers)?;
@@ -85,13 +86,8 @@ pub(crate) fn resume(
                 lead_job(&job, transport, control, observer)
             },
         );
-        present_run(&job, explained(outcome, &folder, &command(launch))?, &folder, out)
+        present_run(&job, explained(outcome, &folder, &again.clone().under(launch))?, &folder, out)
     })
-}
-
-/// How such a job is started.
-fn command(launch: Launch) -> String {
-    format!("mpirun -n {} trainer train", launch.world)
 }
 
 fn ensure_same_world(launch: Launch, checkpoint: &Path, workers: usize) -> Result<(), Failure> {
@@ -99,17 +95,11 @@ fn ensure_same_world(launch: Launch, checkpoint: &Path, workers: usize) -> Resul
         return Ok(());
     }
     Err(Failure::Usage(format!(
-        "{}: a checkpoint of {workers} workers, started with {}; go on with: mpirun -n {workers} trainer train --resume …",
+        "{}: a checkpoint of {workers} workers, started with {}; go on with: mpirun -n {workers} trainer train --resume {}",
         checkpoint.display(),
-        launch.world
+        launch.world,
+        quoted(checkpoint)
     )))
-}
-
-/// The settings with the launcher's decisions.
-fn resolve(launch: Launch, settings: Settings) -> Result<RunConfig, JobError> {
-    let mut settings = launched(launch, settings)?;
-    settings.checkpoint_every.get_or_insert(CHECKPOINT_EVERY);
-    Ok(RunConfig::resolve(&settings)?)
 }
 
 /// There is one worker in each process.
@@ -117,12 +107,17 @@ pub(crate) fn launched(launch: Launch, settings: Settings) -> Result<Settings, R
     let workers = settings.workers.unwrap_or(launch.world);
     ensure_workers(launch, workers)?;
     let carrier = settings.transport.as_deref().unwrap_or("mpi");
-    require(carrier == "mpi", "transport", carrier, "mpi or local, under mpirun")?;
+    require(carrier == "mpi", "transport", carrier, format!("mpi or local, under {}", launch.by))?;
     Ok(Settings { workers: Some(workers), transport: Some("mpi".to_owned()), ..settings })
 }
 
 fn ensure_workers(launch: Launch, workers: usize) -> Result<(), RangeError> {
-    require(workers == launch.world, "workers", workers, format!("{}, as started by mpirun", launch.world))
+    require(
+        workers == launch.world,
+        "workers",
+        workers,
+        format!("{}, as started by {}", launch.world, launch.by),
+    )
 }
 
 /// Measures something in all processes of the job.
@@ -153,7 +148,7 @@ fn with_options(
     options: &MpiOptions,
     work: impl FnOnce(&mut MpiTransport) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    interrupt::listen_under_a_launcher();
+    interrupt::listen_under_a_launcher()?;
     let mut transport = MpiTransport::start(options).map_err(|error| Failure::Usage(error.to_string()))?;
     ensure_one_job(launch, transport.membership().world());
     let done = unless_nobody_reads(work(&mut transport));
@@ -178,10 +173,23 @@ fn ensure_one_job(launch: Launch, ranks: usize) {
     if ranks != launch.world {
         launch.let_first_speak();
         let what = format!(
-            "trainer: {} processes were started, but the MPI library sees {ranks}: the program was built with another library than that of this mpirun",
-            launch.world
+            "trainer: {} processes were started, but the MPI library sees {ranks}: {}",
+            launch.world,
+            way_out(launch)
         );
         mpi::abort(2, &what);
+    }
+}
+
+/// What to do about a launcher that the library does not know.
+fn way_out(launch: Launch) -> String {
+    match launch.by {
+        "mpirun" => "the program was built with another library than that of this mpirun".to_owned(),
+        "srun" => {
+            "give srun --mpi=pmix or --mpi=pmi2 (srun --mpi=list names those that there are), or use mpirun"
+                .to_owned()
+        }
+        by => format!("it does not know {by}: use the mpirun of this library"),
     }
 }
 

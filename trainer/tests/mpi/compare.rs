@@ -146,8 +146,10 @@ fn a_comparison_whose_launcher_is_interrupted_reports_what_is_done() {
     let said = fs::read_to_string(folder.join("said")).unwrap();
     assert!(folder.join("c/report.html").is_file(), "{said}");
     assert_eq!(results(&folder.join("c")), ["done", "interrupted after", "not begun"], "{said}");
-    let how = "interrupted with 1 of 3 runs done; go on with: mpirun -n 2 trainer compare --resume c";
-    assert!(said.contains(how), "{said}");
+    let program = env!("CARGO_BIN_EXE_trainer");
+    let how =
+        format!("interrupted with 1 of 3 runs done; go on with: mpirun -n 2 {program} compare --resume c");
+    assert!(said.contains(&how), "{said}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A server and workers in processes of their own, over ZeroMQ with keys.
 
 mod elastic;
+mod leaving;
 mod outsiders;
 mod refusals;
 mod restart;

@@ -153,7 +153,7 @@ fn a_server_that_is_told_to_end_does_so_behind_a_step_and_loses_nothing() {
     scene.server.says("step 4: ");
     scene.server.signal("-INT");
     if scene.server.ends() == Some(130) {
-        scene.server.says("go on with: trainer serve --resume");
+        scene.server.says(&format!("go on with: {} serve --resume", env!("CARGO_BIN_EXE_trainer")));
         assert_eq!(scene.checkpoints().len(), 1);
     }
     scene.restart(&[]);

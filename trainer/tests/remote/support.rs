@@ -13,12 +13,18 @@ const LONG: Duration = Duration::from_secs(120);
 /// A folder with the keys of a server and its workers, removed at the end.
 pub(crate) struct Keys {
     pub(crate) folder: tempfile::TempDir,
+    name: String,
 }
 
 impl Keys {
     /// Keys for `workers` ranks, the server included, made by `trainer keygen`, and the list of them.
     pub(crate) fn new(workers: usize) -> Self {
-        let keys = Self { folder: tempfile::tempdir().unwrap() };
+        Self::named(workers, "rank")
+    }
+
+    /// As [`new`](Self::new), in files with names that begin so.
+    pub(crate) fn named(workers: usize, name: &str) -> Self {
+        let keys = Self { folder: tempfile::tempdir().unwrap(), name: name.to_owned() };
         // Every second one as the file that `keygen` made.
         let mut peers = String::new();
         for rank in 0..workers {
@@ -38,7 +44,7 @@ impl Keys {
     }
 
     pub(crate) fn secret(&self, rank: usize) -> PathBuf {
-        self.folder.path().join(format!("rank{rank}"))
+        self.folder.path().join(format!("{}{rank}", self.name))
     }
 
     /// The folder of the server's run.
@@ -51,8 +57,16 @@ impl Keys {
     }
 }
 
+/// The program, with signals as a shell in the foreground leaves them.
 pub(crate) fn trainer() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_trainer"))
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT,TERM,HUP", env!("CARGO_BIN_EXE_trainer")]);
+    command
+}
+
+/// What a user gets who pastes a line into a shell.
+pub(crate) fn pasted(name: &str, line: &str) -> Process {
+    Process::start(name, Command::new("bash").args(["-c", &format!("exec {line}")]))
 }
 
 /// A process, and all that it has said so far.

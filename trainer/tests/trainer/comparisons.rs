@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 fn command(folder: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_trainer"));
+    // With signals as a shell in the foreground leaves them.
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT,TERM,HUP", env!("CARGO_BIN_EXE_trainer")]);
     command.arg("compare").args(arguments).current_dir(folder);
     command
 }
@@ -103,7 +105,8 @@ fn an_interrupted_comparison_reports_what_is_done_and_goes_on() {
     let (table, said) = (words(&output.stdout), words(&output.stderr));
     assert_eq!(output.status.code(), Some(130), "{said}");
     let last = said.lines().last().unwrap();
-    assert_eq!(last, "trainer: interrupted with 1 of 3 runs done; go on with: trainer compare --resume c");
+    let again = format!("{} compare --resume c", env!("CARGO_BIN_EXE_trainer"));
+    assert_eq!(last, format!("trainer: interrupted with 1 of 3 runs done; go on with: {again}"));
     assert!(table.contains("interrupted after") && table.contains("not begun"), "{table}");
     assert!(folder.path().join("c/report.html").is_file());
     assert_eq!(finished(folder.path()).len(), 1);

@@ -22,6 +22,7 @@ mod means;
 mod naive;
 mod normalised;
 mod packets;
+mod processes;
 mod real_data;
 mod recurrent;
 mod runs;

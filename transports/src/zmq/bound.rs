@@ -12,6 +12,7 @@ use super::incoming::Arrivals;
 use super::options::{Returns, Security, ZmqOptions};
 use super::sockets::{bell, dealer, router, zap};
 use super::state::{Peer, Shared};
+use super::threads::ensure_threads;
 use super::transport::{Bell, Me, ZmqTransport, has_curve};
 use crate::counters::Counters;
 use crate::inbox::Inbox;
@@ -40,7 +41,7 @@ impl Bound {
     /// of `*` the system chooses one.
     ///
     /// # Errors
-    /// `NoCurve`, `NotLoopback`, `Options`, `Socket`.
+    /// `NoCurve`, `NotLoopback`, `Options`, `Socket`, `Threads`.
     pub fn new(options: ZmqOptions) -> Result<Self, ZmqError> {
         Self::with(options, has_curve())
     }
@@ -48,6 +49,7 @@ impl Bound {
     /// As [`new`](Self::new); the caller says whether libzmq has CURVE.
     pub(super) fn with(options: ZmqOptions, has_curve: bool) -> Result<Self, ZmqError> {
         options.check(has_curve)?;
+        ensure_threads()?;
         let context = Context::new();
         let is_secure = matches!(options.security, Security::Curve(_));
         let zap = if is_secure { Some(zap(&context)?) } else { None };
@@ -82,7 +84,7 @@ impl Bound {
     /// listens waits for no peer. The membership is then that of the roster, in epoch 0.
     ///
     /// # Errors
-    /// `Differs`, `Denied`, `Refused`, `NotAllThere`, `NotLoopback`, `Options`, `Socket`.
+    /// `Differs`, `Denied`, `Refused`, `NotAllThere`, `NotLoopback`, `Options`, `Socket`, `Threads`.
     pub fn join(self, deadline: Deadline) -> Result<ZmqTransport, ZmqError> {
         let transport = self.start()?;
         transport.me.wait_for_all(&transport.shared, transport.shared.lock(), deadline)?;
@@ -138,8 +140,7 @@ impl Bound {
             let _end = End(Arc::clone(&engine.shared));
             engine.run();
         });
-        let thread = thread
-            .map_err(|error| ZmqError::Socket { what: "thread".to_owned(), error: error.to_string() })?;
+        let thread = thread.map_err(|error| ZmqError::Threads { error: error.to_string() })?;
         Ok(ZmqTransport {
             members,
             me,

@@ -45,6 +45,11 @@ pub enum ZmqError {
         /// libzmq's message.
         error: String,
     },
+    /// The system makes no thread.
+    Threads {
+        /// The system's message.
+        error: String,
+    },
     /// The two ends do not agree on the layout, the codec, the version of the protocol, or another term. Both
     /// get this error.
     Differs {
@@ -95,6 +100,11 @@ impl fmt::Display for ZmqError {
             Self::Roster { line, what } => write!(f, "list of peers, line {line}: {what}"),
             Self::Options { what } => write!(f, "{what}"),
             Self::Socket { what, error } => write!(f, "{what}: {error}"),
+            Self::Threads { error } => write!(
+                f,
+                "no thread for the network: {error}; raise the limit on processes: ulimit -u, TasksMax of a systemd \
+                 unit, the pids limit of a container"
+            ),
             Self::Differs { peer, differences } => {
                 write!(f, "{peer} does not fit: {}", Difference::line(differences))
             }

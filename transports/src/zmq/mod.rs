@@ -85,6 +85,7 @@ mod sockets;
 mod state;
 mod strangers;
 mod terms;
+mod threads;
 mod transport;
 mod zap;
 

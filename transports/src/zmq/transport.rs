@@ -244,6 +244,14 @@ impl ZmqTransport {
         self.me.wait_for_all(&self.shared, state, deadline)
     }
 
+    /// Goes on waiting for the peers that were not there in time when this end joined again.
+    ///
+    /// # Errors
+    /// As [`Bound::join`](super::Bound::join).
+    pub fn wait_for_peers(&mut self, deadline: Deadline) -> Result<(), ZmqError> {
+        self.me.wait_for_all(&self.shared, self.shared.lock(), deadline)
+    }
+
     fn ensure_open(&self) -> Result<(), TransportError> {
         if self.thread.is_some() { Ok(()) } else { Err(TransportError::Closed) }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
 use gradwire_transports::exchange::{Exchange, ExchangeError, Route, ServerOptions};
-use gradwire_transports::zmq::roll::{Change, EPOCH, Notice, Report, Rules, Server, Worker};
+use gradwire_transports::zmq::roll::{Change, EPOCH, Leaves, Notice, Report, Rules, Server, Worker};
 use gradwire_transports::zmq::{Bound, Entry, KeyPair, Returns, Roster, ZmqError, ZmqOptions, ZmqTransport};
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
 
@@ -126,7 +126,8 @@ fn work(
             let leaves = leaves == Some(notice.step);
             let tag = Tag::new(notice.epoch, notice.step);
             let norm = replica.residual.iter().map(|x| f64::from(x * x)).sum::<f64>().sqrt();
-            let report = Report { residual_norm: norm, params_hash: replica.hash(), leaves };
+            let goes = if leaves { Leaves::Keeping } else { Leaves::No };
+            let report = Report { residual_norm: norm, params_hash: replica.hash(), leaves: goes };
             let reported = place.report(&mut transport, tag, report, long());
             match reported
                 .map_err(ExchangeError::from)
@@ -341,7 +342,7 @@ fn what_a_worker_kept_back_when_it_left_is_reported_as_lost() {
         for _ in 0..4 {
             let tag = Tag::new(notice.epoch, notice.step);
             norm = replica.residual.iter().map(|x| f64::from(x * x)).sum::<f64>().sqrt();
-            let report = Report { residual_norm: norm, params_hash: 0, leaves: false };
+            let report = Report { residual_norm: norm, params_hash: 0, leaves: Leaves::No };
             place.report(&mut transport, tag, report, long()).unwrap();
             replica.step(&mut transport, notice.step).unwrap();
             notice = place.next(&mut transport, tag, long()).unwrap();

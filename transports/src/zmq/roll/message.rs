@@ -23,9 +23,19 @@ pub struct Report {
     pub residual_norm: f64,
     /// Hash of its parameters before the step; 0 when it was not computed.
     pub params_hash: u64,
-    /// Whether it leaves after this step and takes its residual along, so that nothing is lost and no step
-    /// waits for it.
-    pub leaves: bool,
+    /// Whether it leaves after this step, so that no later step waits for it.
+    pub leaves: Leaves,
+}
+
+/// Whether a worker leaves, and what becomes of its residual.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaves {
+    /// It stays.
+    No,
+    /// It takes its residual along, so nothing is lost.
+    Keeping,
+    /// Its residual is lost with it.
+    Losing,
 }
 
 impl Notice {
@@ -59,7 +69,7 @@ impl Report {
         let mut out = [0; 17];
         out[..8].copy_from_slice(&self.residual_norm.to_le_bytes());
         out[8..16].copy_from_slice(&self.params_hash.to_le_bytes());
-        out[16] = u8::from(self.leaves);
+        out[16] = self.leaves as u8;
         out
     }
 
@@ -67,7 +77,12 @@ impl Report {
         let (norm, rest) = bytes.split_first_chunk()?;
         let (hash, rest) = rest.split_first_chunk()?;
         let (residual_norm, params_hash) = (f64::from_le_bytes(*norm), u64::from_le_bytes(*hash));
-        let leaves = truth(rest.try_into().ok()?)?;
+        let leaves = match rest {
+            [0] => Leaves::No,
+            [1] => Leaves::Keeping,
+            [2] => Leaves::Losing,
+            _ => return None,
+        };
         (residual_norm >= 0.0).then_some(Self { residual_norm, params_hash, leaves })
     }
 }
@@ -106,13 +121,14 @@ mod tests {
 
     #[test]
     fn reports_round_trip_and_damaged_ones_are_refused() {
-        let report = Report { residual_norm: 2.5, params_hash: 9, leaves: false };
-        for report in [report, Report { leaves: true, ..report }] {
+        let report = Report { residual_norm: 2.5, params_hash: 9, leaves: Leaves::No };
+        for leaves in [Leaves::No, Leaves::Keeping, Leaves::Losing] {
+            let report = Report { leaves, ..report };
             assert_eq!(Report::read(&report.write()), Some(report));
         }
         let mut bytes = report.write();
         assert!((0..17).all(|cut| Report::read(&bytes[..cut]).is_none()));
-        bytes[16] = 2;
+        bytes[16] = 3;
         assert_eq!(Report::read(&bytes), None);
         for residual_norm in [f64::NAN, -1.0] {
             assert_eq!(Report::read(&Report { residual_norm, ..report }.write()), None);

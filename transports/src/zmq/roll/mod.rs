@@ -24,7 +24,8 @@
 //!   together.
 //! - A member whose frames are refused again and again is shut out of the run ([`Rules::may_spoil`]), and no
 //!   longer counts towards a quorum.
-//! - A worker that leaves in order says so in its report. It is out after that step, which counts.
+//! - A worker that leaves in order says so in its report, and whether it keeps its residual ([`Leaves`]). It
+//!   is out after that step, which counts.
 //! - A worker's residual dies with it. Its last report has the norm, which [`Change::Left`] passes on.
 
 mod message;
@@ -32,7 +33,7 @@ mod server;
 pub(super) mod tags;
 mod worker;
 
-pub use message::{Notice, Report};
+pub use message::{Leaves, Notice, Report};
 pub use server::{Change, Rules, Server};
 pub use tags::EPOCH;
 pub use worker::Worker;

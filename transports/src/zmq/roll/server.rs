@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use super::message::{Notice, Report};
+use super::message::{Leaves, Notice, Report};
 use super::tags::{NOTICE, REPORT, contains, request};
 use crate::error::TransportError;
 use crate::rank::{Membership, Rank};
@@ -75,6 +75,8 @@ struct Place {
     /// Consecutive frames that were refused, and the reason for the last one.
     spoiled: (u32, String),
     norm: f64,
+    /// Whether it leaves, and its residual is lost.
+    is_lost: bool,
     /// Why it will be put out, if it will be.
     fault: Option<String>,
 }
@@ -106,6 +108,7 @@ impl Server {
             missed: 0,
             spoiled: (0, String::new()),
             norm: 0.0,
+            is_lost: false,
             fault: None,
         };
         let places = transport.membership().ranks.iter().filter(|&rank| rank != me).map(place).collect();
@@ -198,7 +201,8 @@ impl Server {
                     Some(report) => {
                         place.norm = report.residual_norm;
                         norms.push((place.rank, report.residual_norm));
-                        if report.leaves {
+                        place.is_lost = report.leaves == Leaves::Losing;
+                        if report.leaves == Leaves::Keeping {
                             place.fault = Some("it leaves, with what it keeps back".to_owned());
                         }
                         if report.params_hash != 0 && own_hash != 0 && report.params_hash != own_hash {
@@ -355,7 +359,9 @@ impl Place {
         self.missed = if contains(contributors, self.rank) { 0 } else { self.missed + 1 };
         let (rank, missed) = (self.rank, self.missed);
         let change = match (session, fault) {
-            (session, _) if session != Some(member) => Change::Left { rank, lost_norm: self.norm },
+            (session, _) if session != Some(member) || self.is_lost => {
+                Change::Left { rank, lost_norm: self.norm }
+            }
             (_, Some(why)) => Change::Out { rank, why },
             _ if missed > may_miss => Change::Out { rank, why: format!("it missed {missed} steps in a row") },
             // A member that asks to join has lost its place in the run.
@@ -378,7 +384,7 @@ impl Place {
         if !self.wants_in {
             return None;
         }
-        (self.wants_in, self.missed, self.norm) = (false, 0, 0.0);
+        (self.wants_in, self.missed, self.norm, self.is_lost) = (false, 0, 0.0, false);
         self.member = Some(self.asked.0);
         Some(self.rank)
     }

@@ -1,0 +1,124 @@
+//! The command that goes on with what this one began, to be pasted into a shell.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+use clap::ArgMatches;
+use clap::parser::ValueSource;
+
+#[cfg(feature = "mpi")]
+use crate::process::launch::Launch;
+
+/// How this program was called, as far as the command that goes on is called the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Again {
+    /// A launcher, if there is one, and this program.
+    program: Vec<OsString>,
+    command: String,
+    /// Options of this process, which no folder holds: name and values.
+    options: Vec<(String, Vec<OsString>)>,
+}
+
+/// These say where a run is, which the folder to continue from replaces.
+const PLACES: [&str; 4] = ["out", "force", "resume", "resume_or_start"];
+
+impl Again {
+    /// The call of a command, with those of `own` options that the command line gave.
+    pub(crate) fn of(program: &OsStr, command: &str, matches: &ArgMatches, own: &clap::Command) -> Self {
+        let is_given = |argument: &&clap::Arg| {
+            let id = argument.get_id().as_str();
+            !PLACES.contains(&id) && matches.value_source(id) == Some(ValueSource::CommandLine)
+        };
+        let option = |argument: &clap::Arg| {
+            let values = matches.get_raw(argument.get_id().as_str()).into_iter().flatten();
+            let values = values.filter(|_| argument.get_action().takes_values());
+            Some((argument.get_long()?.to_owned(), values.map(OsStr::to_owned).collect()))
+        };
+        let options = own.get_arguments().filter(is_given).filter_map(option).collect();
+        Self { program: vec![program.to_owned()], command: command.to_owned(), options }
+    }
+
+    /// The same, in as many processes as a launcher has started.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn under(self, launch: Launch) -> Self {
+        let launcher = ["mpirun".into(), "-n".into(), launch.world.to_string().into()];
+        Self { program: launcher.into_iter().chain(self.program).collect(), ..self }
+    }
+
+    /// The same with another value of an option.
+    #[cfg(feature = "zmq")]
+    pub(crate) fn with(mut self, option: &str, value: &str) -> Self {
+        self.options.retain(|(name, _)| name != option);
+        self.options.push((option.to_owned(), vec![value.into()]));
+        self
+    }
+
+    /// The command that continues from a folder.
+    pub(crate) fn from(&self, folder: &Path) -> String {
+        let mut words: Vec<String> = self.program.iter().map(quoted).collect();
+        words.extend([self.command.clone(), "--resume".to_owned(), quoted(folder)]);
+        for (name, values) in &self.options {
+            match values.as_slice() {
+                // It could be taken for an option.
+                [value] if value.as_encoded_bytes().starts_with(b"-") => {
+                    words.push(format!("--{name}={}", quoted(value)));
+                }
+                values => {
+                    words.push(format!("--{name}"));
+                    words.extend(values.iter().map(quoted));
+                }
+            }
+        }
+        words.join(" ")
+    }
+}
+
+/// A word as a shell reads it, in one line.
+pub(crate) fn quoted(word: impl AsRef<OsStr>) -> String {
+    let word = word.as_ref();
+    let plain = word.to_str().filter(|text| !text.contains(char::is_control));
+    match plain.map(shlex::try_quote) {
+        Some(Ok(text)) => text.into_owned(),
+        // What no line can hold is written in numbers.
+        _ => format!("$'{}'", word.as_encoded_bytes().iter().map(escaped).collect::<String>()),
+    }
+}
+
+/// A byte between `$'` and `'`.
+fn escaped(byte: &u8) -> String {
+    let is_plain = matches!(byte, b' '..=b'~') && !matches!(byte, b'\'' | b'\\');
+    if is_plain { char::from(*byte).to_string() } else { format!("\\{byte:03o}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn a_shell_reads_every_word_as_it_was() {
+        use std::os::unix::ffi::OsStrExt;
+        use std::process::Command;
+
+        let words: [&[u8]; 12] = [
+            b"plain",
+            b"",
+            b"two words",
+            b"it's",
+            b"tcp://*:5555",
+            b"tcp://[::1]:5555",
+            b"$HOME `id` \"x\" \\n",
+            b"a!b",
+            "\u{e9}t\u{e9} \u{2192}".as_bytes(),
+            b"\xff\xfe not UTF-8 '\\",
+            b"line\nbreak\ttab\x7f",
+            b"~user;#",
+        ];
+        for word in words {
+            let text = quoted(OsStr::from_bytes(word));
+            assert!(!text.contains('\n'), "{text}");
+            let output = Command::new("bash").args(["-c", &format!("printf %s {text}")]).output().unwrap();
+            assert_eq!(output.stdout, word, "{text}");
+        }
+    }
+}
