@@ -279,7 +279,7 @@ check_study() {
   timeout -k 5 "$study_seconds" "$study" "$trainer" "$folder" --quick
   "$study" "$trainer" "$folder" --table
   rows=$("$study" "$trainer" "$folder" --table | grep -c '×')
-  [[ $rows == 25 ]] || fail "the table has $rows rows, expected one for each of the 25 cells"
+  [[ $rows == 31 ]] || fail "the table has $rows rows, expected one for each of the 31 cells"
   study=$root/benches/study/adaptive.py
   timeout -k 5 "$study_seconds" "$study" "$trainer" "$folder/adaptive" --quick
   "$study" "$trainer" "$folder/adaptive" --table

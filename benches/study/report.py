@@ -3,13 +3,14 @@
 import io
 import statistics
 import tarfile
-from dataclasses import replace
 from pathlib import Path
 
 from cells import CODECS, NOMINAL, PARTS, STEPS_AN_EPOCH, THESIS, TIMES
 
 # Checkpoints can be made again, and settings name folders of a machine.
 KEPT = ["metrics.jsonl", "summary.json", "diverged.txt"]
+# All parts but the runs that choose rates.
+ROWS = [part for part in PARTS if part != "pre"]
 # Steps at the beginning of a run, which allocate.
 WARM_UP = 4
 
@@ -18,11 +19,11 @@ def table(study):
     """One row for each finished cell. The test set was read once, with the parameters of the end."""
     columns = ["codec", "workers", "seed", "rate", "nominal ratio", "counted ratio", "validation ppl", "epochs to best"]
     head([*columns, "epochs to dense's best", "test ppl", "thesis, 1 and 2 workers"])
-    for cell in (cell for part in ("one", "four", "seeds", "rates") for cell in PARTS[part]):
+    for cell in (cell for part in ROWS for cell in PARTS[part]):
         if not study.is_done(cell):
             continue
         thesis = ", ".join("-" if value is None else f"{value:.1f}" for value in THESIS[cell.codec])
-        about = [f"`{CODECS[cell.codec]}`", cell.workers, cell.seed, f"{study.rate(cell):g}", f"{NOMINAL[cell.codec]:g} ×"]
+        about = [f"`{cell.spelling}`", cell.workers, cell.seed, f"{study.rate(cell):g}", f"{NOMINAL[cell.codec]:g} ×"]
         if study.diverged(cell):
             row([*about, "-", "diverged", "-", "-", "diverged", thesis])
             continue
@@ -37,10 +38,10 @@ def perplexities(study, cell):
 
 
 def epochs_to_dense(study, cell, found):
-    """The first epoch that is as good as the best one of the dense cell with the same seed and workers."""
-    dense = replace(cell, codec="none", rate=None)
+    """The first epoch that is as good as the best one of the dense cell with the same seed, workers and momentum."""
+    dense = cell.dense()
     if not study.is_done(dense):
-        return "-"
+        return "not run"
     best = min(perplexities(study, dense), default=0.0)
     return next((epoch for epoch, value in enumerate(found, 1) if value <= best), "-")
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The study of D. J. Harris on compressed gradients, repeated: an LSTM on Penn Treebank, eleven codecs.
 
-usage: study.py TRAINER FOLDER [--part pre|one|four|seeds|rates] [--cell NAME] [--hidden N --epochs N --early-stop N] [--quick]
+usage: study.py TRAINER FOLDER [--part pre|one|four|seeds|rates|momentum] [--cell NAME] [--hidden N --epochs N --early-stop N] [--quick]
        study.py TRAINER FOLDER --list
        study.py TRAINER FOLDER --table          what the finished cells found, beside the thesis
        study.py TRAINER FOLDER --times          what encoding, exchange and computing take an epoch
@@ -26,7 +26,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 
 import report
-from cells import CODECS, FAMILIES, MOST_RATE, PARTS, RATES, STEPS_AN_EPOCH, TIMES, family, pre_run
+from cells import CODECS, MOST_RATE, PARTS, STEPS_AN_EPOCH, TIMES
 from runs import Runs
 
 QUICK_HIDDEN, QUICK_BATCH, QUICK_STEPS_AN_EPOCH = 16, 32, 5
@@ -52,9 +52,9 @@ class Study(Runs):
         """The cell's own, or the one whose pre-run had the smallest validation loss. Makes the pre-runs that are missing."""
         if cell.rate is not None:
             return cell.rate
-        rates = list(RATES)
+        rates = list(cell.rates())
         while True:
-            runs = [pre_run(FAMILIES[family(cell.codec)], rate) for rate in rates]
+            runs = [cell.pre_run(rate) for rate in rates]
             for run in runs:
                 self.run(run)
             best = min(runs, key=self.validation_loss)
@@ -77,6 +77,7 @@ class Study(Runs):
         command = ["--model", "lstm", *self.data(cell), "--hidden", self.hidden]
         command += ["--workers", cell.workers, "--clip-mean", 0.25, "--lr", self.rate(cell)]
         command += ["--seed", cell.seed, "--codec", CODECS[cell.codec]]
+        command += [] if cell.momentum is None else ["--momentum", cell.momentum]
         stops = self.early_stop and cell.rate is None
         return [*command, "--early-stop", self.early_stop] if stops else command
 

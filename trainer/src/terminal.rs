@@ -95,18 +95,28 @@ fn part(titles: &[String], rows: &[Vec<String>], first: usize, columns: std::ops
     table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-/// A name that is longer than a line is broken after its commas and spaces.
+/// A name that is longer than a line is broken after its commas and spaces and, where a part is longer than a
+/// line, after its colon, its equals sign and its hyphens.
 fn broken(name: &str, width: usize) -> String {
+    broken_at(name, width, &[&[',', ' '], &[':'], &['='], &['-', '/']])
+}
+
+fn broken_at(name: &str, width: usize, places: &[&[char]]) -> String {
+    let Some((ends, further)) = places.split_first() else { return name.to_owned() };
     let (mut text, mut used) = (String::new(), 0);
-    for part in name.split_inclusive([',', ' ']) {
+    for part in name.split_inclusive(*ends) {
         let len = part.trim_end().chars().count();
         if used > 0 && used + len > width {
             text.truncate(text.trim_end().len());
             text.push('\n');
             used = 0;
         }
-        text += part;
-        used += part.chars().count();
+        let part = if len > width { broken_at(part, width, further) } else { part.to_owned() };
+        used = part
+            .rsplit('\n')
+            .next()
+            .map_or(0, |line| line.chars().count() + if part.contains('\n') { 0 } else { used });
+        text += &part;
     }
     text
 }
@@ -132,6 +142,26 @@ mod tests {
             "dgc:density=0.01,\nclip=2 lr=0.1\nmomentum=0"
         );
         assert_eq!(broken("none lr=0.1", 20), "none lr=0.1");
+    }
+
+    /// On 40 columns a name has 16.
+    #[test]
+    fn no_name_is_broken_inside_a_number() {
+        for (name, lines) in [
+            ("topk:density=0.001,values=q8", &["topk:", "density=0.001,", "values=q8"][..]),
+            ("powersgd:rank=2", &["powersgd:rank=2"]),
+            (
+                "qsgd:levels=64,norm=l2,bucket=4294967295",
+                &["qsgd:levels=64,", "norm=l2,bucket=", "4294967295"],
+            ),
+            (
+                "dgc:density=0.0001,dense_1d=false lr=0.1",
+                &["dgc:", "density=0.0001,", "dense_1d=false", "lr=0.1"],
+            ),
+            ("topk-density-0.01-seed-1", &["topk-density-", "0.01-seed-1"]),
+        ] {
+            assert_eq!(broken(name, 16).lines().collect::<Vec<_>>(), lines);
+        }
     }
 
     #[test]

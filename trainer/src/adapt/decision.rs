@@ -38,12 +38,15 @@ pub struct Decision {
     /// GraVAC: smoothed gain of the candidate, mean over the workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gain: Option<f64>,
+    /// GraVAC with a clock: seconds of the step before, of the slowest worker; 0 if they were not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<f64>,
 }
 
 impl Decision {
     /// A decision without gains.
     pub fn new(density: Density, choice: Choice) -> Self {
-        Self { density, choice, gain_min: None, gain: None }
+        Self { density, choice, gain_min: None, gain: None, seconds: None }
     }
 }
 
@@ -141,6 +144,8 @@ struct Line {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     gain: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    seconds: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     densities: Option<Vec<f64>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     rank: Option<u16>,
@@ -150,15 +155,16 @@ struct Line {
 
 impl Line {
     fn of_ranks(decision: Choice, rank: Option<u16>, ranks: Option<Vec<u16>>) -> Self {
-        Self { density: None, decision, gain_min: None, gain: None, densities: None, rank, ranks }
+        let (density, gain_min, gain, seconds, densities) = (None, None, None, None, None);
+        Self { density, decision, gain_min, gain, seconds, densities, rank, ranks }
     }
 }
 
 impl From<Decided> for Line {
     fn from(decided: Decided) -> Self {
-        let of = |Decision { density, choice, gain_min, gain }: Decision| {
+        let of = |Decision { density, choice, gain_min, gain, seconds }: Decision| {
             let density = Some(density.fraction());
-            Self { density, gain_min, gain, ..Self::of_ranks(choice, None, None) }
+            Self { density, gain_min, gain, seconds, ..Self::of_ranks(choice, None, None) }
         };
         match decided {
             Decided::Density(decision) => of(decision),
@@ -175,8 +181,11 @@ impl TryFrom<Line> for Decided {
     type Error = String;
 
     fn try_from(line: Line) -> Result<Self, String> {
-        let Line { density, decision: choice, gain_min, gain, densities, rank, ranks } = line;
-        let whole = |density| Ok::<_, String>(Decision { density: read(density)?, choice, gain_min, gain });
+        let Line { density, decision: choice, gain_min, gain, seconds, densities, rank, ranks } = line;
+        let whole = |density| {
+            let density = read(density)?;
+            Ok::<_, String>(Decision { density, choice, gain_min, gain, seconds })
+        };
         let is_rank = |rank: &u16| (1..=256).contains(rank);
         if let Some(rank) = rank.iter().chain(ranks.iter().flatten()).find(|rank| !is_rank(rank)) {
             return Err(format!("rank = {rank}: expected a whole number from 1 to 256"));

@@ -204,8 +204,9 @@ impl Gravac {
         if self.steps.is_multiple_of(self.settings.window) {
             self.end_window(gain_min, gain);
         }
-        let (gain_min, gain) = (Some(gain_min), Some(gain));
-        Decision { density: density_of(compression), choice, gain_min, gain }
+        let seconds = (self.settings.clock == Clock::Wall).then_some(agreed.seconds);
+        let density = density_of(compression);
+        Decision { density, choice, gain_min: Some(gain_min), gain: Some(gain), seconds }
     }
 
     /// The time of the last step is known.
@@ -395,6 +396,30 @@ mod tests {
         assert_eq!(first, [1.0, 0.5]);
         let second = gains(gravac.decide(Agreed { gain_min: 0.0, gain: 1.0, seconds: 0.0 }));
         assert!((second[0] - 0.68).abs() < 1e-12 && (second[1] - 0.66).abs() < 1e-12, "{second:?}");
+    }
+
+    /// The logged gains are smoothed already, so a controller that smooths nothing decides the same.
+    #[test]
+    fn decisions_can_be_derived_again_from_the_log() {
+        for (seed, clock) in (0..40).flat_map(|seed| [(seed, Clock::Wall), (seed, Clock::None)]) {
+            let mut draws = Draws::new(seed, Purpose::Shuffle, 0, 0);
+            let smoothing = Some(draw(&mut draws, 0.01, 1.0));
+            let omega = draw(&mut draws, 0.0, 0.5);
+            let settings = GravacSettings { omega, window: 3, clock, smoothing, ..GravacSettings::default() };
+            let mut gravac = Gravac::new(settings, 4);
+            let mut again = Gravac::new(GravacSettings { smoothing: Some(1.0), ..settings }, 4);
+            for _ in 0..60 {
+                let gain_min = draw(&mut draws, 0.6, 1.0);
+                let gain = gain_min * draw(&mut draws, 0.9, 1.0);
+                let decision = gravac.decide(Agreed { gain_min, gain, seconds: draw(&mut draws, 0.0, 1.0) });
+                let logged = serde_json::to_string(&decision).unwrap();
+                let logged: Decision = serde_json::from_str(&logged).unwrap();
+                assert_eq!((logged, logged.seconds.is_some()), (decision, clock == Clock::Wall));
+                let (gain_min, gain) = (logged.gain_min.unwrap(), logged.gain.unwrap());
+                let agreed = Agreed { gain_min, gain, seconds: logged.seconds.unwrap_or(0.0) };
+                assert_eq!(again.decide(agreed), decision, "seed {seed}, {clock:?}");
+            }
+        }
     }
 
     fn draw(draws: &mut Draws, from: f64, to: f64) -> f64 {

@@ -24,12 +24,16 @@ pub(crate) struct Question {
     pub(crate) overlap: Overlap,
     /// A codec that does not shorten a step by this share is not worth the trouble.
     pub(crate) least_gain: f64,
+    /// A codec whose decoded gradient has a smaller cosine with the gradient is not taken.
+    pub(crate) least_cosine: Option<f64>,
+    /// Rate in Gbit/s of copies between a GPU and the codec, if gradients are on one.
+    pub(crate) copy_gbps: Option<f64>,
 }
 
 impl Question {
     fn setup(&self, workers: usize, gbps: f64) -> Setup {
         let link = Link { burst_bytes: self.burst_bytes, ..Link::from_gbps(gbps, self.latency_s) };
-        Setup { workers, link, compute_s: self.compute_s, overlap: self.overlap }
+        Setup { workers, link, compute_s: self.compute_s, overlap: self.overlap, copy_gbps: self.copy_gbps }
     }
 }
 
@@ -86,6 +90,16 @@ pub(crate) struct Row {
     pub(crate) bytes: f64,
     /// Slower links than this gain from the codec, against dense f32; 0 if none does.
     pub(crate) break_even_gbps: f64,
+    /// Of the angle between a gradient and what is decoded of it, without error feedback.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cosine: Option<f64>,
+}
+
+impl Row {
+    /// Whether it is as near to the gradient as is wanted. What is not known is not near.
+    fn is_near(&self, least_cosine: Option<f64>) -> bool {
+        least_cosine.is_none_or(|least| self.cosine.is_some_and(|cosine| cosine >= least))
+    }
 }
 
 impl Advice {
@@ -102,7 +116,7 @@ impl Advice {
 
 fn cell(costs: &Costs, question: &Question, workers: usize, gbps: f64) -> Cell {
     let setup = question.setup(workers, gbps);
-    let row = |codec: &str, of: &dyn Fn(&Setup) -> Step| {
+    let row = |codec: &str, cosine: Option<f64>, of: &dyn Fn(&Setup) -> Step| {
         let Step { exchange, coding_s, moving_s, bytes, total_s } = of(&setup);
         Row {
             codec: codec.to_owned(),
@@ -112,13 +126,14 @@ fn cell(costs: &Costs, question: &Question, workers: usize, gbps: f64) -> Cell {
             moving_ms: 1e3 * moving_s,
             bytes,
             break_even_gbps: break_even(costs, question, workers, of),
+            cosine,
         }
     };
-    let codec_row = |cost: &Cost| row(&cost.codec, &|setup| compressed(cost, costs, setup));
-    let dense = row("none", &|setup| dense(costs, setup));
-    let bf16 = row("none, wire=bf16", &|setup| dense_bf16(costs, setup));
+    let codec_row = |cost: &Cost| row(&cost.codec, cost.cosine, &|setup| compressed(cost, costs, setup));
+    let dense = row("none", costs.dense.cosine, &|setup| dense(costs, setup));
+    let bf16 = row("none, wire=bf16", costs.bf16.cosine, &|setup| dense_bf16(costs, setup));
     let codecs: Vec<Row> = costs.codecs.iter().map(codec_row).collect();
-    let choice = choose(&dense, &bf16, &codecs, question.least_gain);
+    let choice = choose(&dense, &bf16, &codecs, question);
     let chosen = match choice {
         Choice::Dense => &dense,
         Choice::Bf16 => &bf16,
@@ -130,11 +145,12 @@ fn cell(costs: &Costs, question: &Question, workers: usize, gbps: f64) -> Cell {
     Cell { workers, gbps, latency_us, burst_bytes, codec, exchange, choice, speed_up, dense, bf16, codecs }
 }
 
-/// The fastest codec, if it is faster than dense f32 and bf16 by the least gain. Otherwise bf16, if it is
-/// faster than f32 by the same gain.
-fn choose(dense: &Row, bf16: &Row, codecs: &[Row], least_gain: f64) -> Choice {
-    let is_worth_it = |step_ms: f64, before_ms: f64| step_ms < (1.0 - least_gain) * before_ms;
-    let fastest = (0..codecs.len()).min_by(|&a, &b| codecs[a].step_ms.total_cmp(&codecs[b].step_ms));
+/// The fastest codec of those that are near enough to the gradient, if it is faster than dense f32 and bf16
+/// by the least gain. Otherwise bf16, if it is faster than f32 by the same gain.
+fn choose(dense: &Row, bf16: &Row, codecs: &[Row], question: &Question) -> Choice {
+    let is_worth_it = |step_ms: f64, before_ms: f64| step_ms < (1.0 - question.least_gain) * before_ms;
+    let near = (0..codecs.len()).filter(|&number| codecs[number].is_near(question.least_cosine));
+    let fastest = near.min_by(|&a, &b| codecs[a].step_ms.total_cmp(&codecs[b].step_ms));
     match fastest {
         Some(number) if is_worth_it(codecs[number].step_ms, dense.step_ms.min(bf16.step_ms)) => {
             Choice::Codec(number)
@@ -178,7 +194,8 @@ mod tests {
 
     fn cost(codec: &str, kind: CostKind, bytes: usize, coding_s: f64) -> Cost {
         let codec = codec.to_owned();
-        Cost { codec, kind, bytes, encode_s: coding_s, decode_s: coding_s, memcpy_s: 1e-3 }
+        let (encode_s, decode_s) = (coding_s, coding_s);
+        Cost { codec, kind, bytes, encode_s, decode_s, memcpy_s: 1e-3, nmse: None, cosine: None }
     }
 
     fn costs() -> Costs {
@@ -193,6 +210,8 @@ mod tests {
                 cost("quick", CostKind::Rounds(1), 1_000_000, 1e-3),
             ],
             failed: Vec::new(),
+            conditions: None,
+            measured_coordinates: None,
         }
     }
 
@@ -205,6 +224,8 @@ mod tests {
             compute_s: 0.1,
             overlap: Overlap { buckets: 1, slowdown: 1.0 },
             least_gain: 0.05,
+            least_cosine: None,
+            copy_gbps: None,
         }
     }
 
@@ -218,6 +239,23 @@ mod tests {
         assert_eq!(choices(0.05), [small, quick, dense, small, quick, dense]);
         // 2·7/8·40 MB at 1 Gbit/s are 560 ms; nothing is twenty times as fast as the step with them.
         assert_eq!(choices(0.95)[4], dense);
+    }
+
+    #[test]
+    fn a_codec_that_is_too_far_from_the_gradient_is_not_taken() {
+        let mut costs = costs();
+        (costs.codecs[0].cosine, costs.codecs[1].cosine) = (Some(0.5), Some(0.9));
+        let choices = |least_cosine| -> Vec<Choice> {
+            let advice = Advice::of(&costs, &Question { least_cosine, ..question() });
+            advice.cells.iter().take(3).map(|cell| cell.choice).collect()
+        };
+        let (small, quick, dense) = (Choice::Codec(0), Choice::Codec(1), Choice::Dense);
+        assert_eq!(choices(Some(0.5)), [small, quick, dense]);
+        assert_eq!(choices(Some(0.51)), [quick, quick, dense]);
+        assert!(!choices(Some(0.95)).iter().any(|choice| matches!(choice, Choice::Codec(_))));
+        costs.codecs[0].cosine = None;
+        let advice = Advice::of(&costs, &Question { least_cosine: Some(0.1), ..question() });
+        assert_eq!(advice.cells[0].choice, quick, "of a file of an earlier version nothing is known");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //!
 //! | module | answers |
 //! | --- | --- |
+//! | [`conditions`] | whether something disturbed the measurement |
 //! | [`costs`] | what a codec costs here: bytes, encoding, decoding |
 //! | [`predict`] | how long a step takes with a codec, on a link, with so many workers |
 //! | [`grid`] | which codec is fastest for each number of workers and each bandwidth, and where it begins to pay |
@@ -13,6 +14,7 @@
 //! | [`legend`] | the letters that both take for a codec and its exchange |
 //! | `link`, under `mpirun` | how fast the links between workers are |
 
+mod conditions;
 mod costs;
 mod grid;
 mod heat_map;
@@ -22,7 +24,7 @@ pub(crate) mod link;
 mod predict;
 mod show;
 
-pub(crate) use costs::Costs;
+pub(crate) use costs::{Costs, LONGEST_DRAWN};
 pub(crate) use grid::{Advice, Question};
 pub(crate) use heat_map::svg as heat_map;
 pub(crate) use predict::Overlap;

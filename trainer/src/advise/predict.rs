@@ -37,6 +37,16 @@ pub(crate) struct Setup {
     pub(crate) compute_s: f64,
     /// How much of the exchange runs beside the backward pass.
     pub(crate) overlap: Overlap,
+    /// Rate in Gbit/s at which a gradient comes from a GPU to the codec, and its mean goes back; none where
+    /// the gradient is in the memory of the codec.
+    pub(crate) copy_gbps: Option<f64>,
+}
+
+impl Setup {
+    /// Seconds until the codec has the gradient, and after it until the GPU has the mean.
+    fn copies_s(&self, costs: &Costs) -> f64 {
+        self.copy_gbps.map_or(0.0, |gbps| 2.0 * 8e-9 * costs.dense_bytes() / gbps)
+    }
 }
 
 /// Exchanging a gradient while the rest of it is computed.
@@ -130,16 +140,21 @@ pub(crate) fn dense_bf16(costs: &Costs, setup: &Setup) -> Step {
 
 /// A codec, by the fastest of the exchanges that carry it.
 pub(crate) fn compressed(cost: &Cost, costs: &Costs, setup: &Setup) -> Step {
-    let gathered = || gathered(cost, setup).step(setup);
+    // Copies to the codec and back are coding: they take the time of every exchange.
+    let step = |parts: Parts| {
+        let coding_s = parts.coding_s + setup.copies_s(costs);
+        Parts { coding_s, ..parts }.step(setup)
+    };
+    let gathered = || step(gathered(cost, setup));
     match cost.kind {
         CostKind::Dense => dense(costs, setup),
         CostKind::Frames => gathered(),
         CostKind::Sparse { density } => {
-            faster(gathered(), summed_sparse(cost, density, costs.coordinates, setup).step(setup))
+            faster(gathered(), step(summed_sparse(cost, density, costs.coordinates, setup)))
         }
         CostKind::Rounds(rounds) => {
             let [ring, tree] = summed_rounds(cost, rounds, setup);
-            faster(ring.step(setup), tree.step(setup))
+            faster(step(ring), step(tree))
         }
     }
 }
@@ -240,7 +255,8 @@ mod tests {
 
     fn cost(kind: CostKind, bytes: usize) -> Cost {
         let codec = String::from("codec");
-        Cost { codec, kind, bytes, encode_s: 2e-3, decode_s: 1e-3, memcpy_s: 1e-3 }
+        let (nmse, cosine) = (None, None);
+        Cost { codec, kind, bytes, encode_s: 2e-3, decode_s: 1e-3, memcpy_s: 1e-3, nmse, cosine }
     }
 
     /// A million elements, added in 0.5 ms.
@@ -253,13 +269,16 @@ mod tests {
             bf16: cost(CostKind::Frames, 2_000_020),
             codecs: Vec::new(),
             failed: Vec::new(),
+            conditions: None,
+            measured_coordinates: None,
         }
     }
 
     /// Four workers on 100 Mbit/s with 1 ms of latency, 50 ms of computing.
     fn setup() -> Setup {
         let link = Link { latency_s: 1e-3, bytes_per_s: 12.5e6, burst_bytes: 0.0 };
-        Setup { workers: 4, link, compute_s: 0.05, overlap: Overlap { buckets: 1, slowdown: 1.0 } }
+        let overlap = Overlap { buckets: 1, slowdown: 1.0 };
+        Setup { workers: 4, link, compute_s: 0.05, overlap, copy_gbps: None }
     }
 
     fn assert_close(actual: f64, expected: f64) {
@@ -305,6 +324,18 @@ mod tests {
         let many = Setup { workers: 256, ..setup };
         let sparse = cost(CostKind::Sparse { density: 0.01 }, 50_000);
         assert_eq!(compressed(&sparse, &costs(), &many).exchange, Exchange::Sparse);
+    }
+
+    /// 4 MB there and back at 64 Gbit/s are 1 ms. Dense gradients stay where they are.
+    #[test]
+    fn a_codec_waits_for_its_gradient_from_a_gpu_and_dense_sums_do_not() {
+        let (costs, far) = (costs(), Setup { copy_gbps: Some(64.0), ..setup() });
+        for kind in [CostKind::Frames, CostKind::Sparse { density: 0.01 }, CostKind::Rounds(2)] {
+            let total = |setup: &Setup| compressed(&cost(kind, 40_000), &costs, setup).total_s;
+            assert_close(total(&far), total(&setup()) + 1e-3);
+        }
+        assert_close(dense(&costs, &far).total_s, dense(&costs, &setup()).total_s);
+        assert_close(dense_bf16(&costs, &far).total_s, dense_bf16(&costs, &setup()).total_s);
     }
 
     #[test]

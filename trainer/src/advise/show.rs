@@ -34,14 +34,16 @@ fn write_costs(costs: &Costs, out: &mut impl Write) -> io::Result<()> {
         many => format!("{many} workers side by side"),
     };
     writeln!(out, "{count} coordinates, {bytes} bytes as f32. Measured here, {workers}:\n")?;
-    let titles = ["codec", "bytes", "ratio", "encode\nms", "decode\nms"].map(str::to_owned);
+    let titles =
+        ["codec", "bytes", "ratio", "encode\nms", "decode\nms", "cosine", "error"].map(str::to_owned);
     let all = [&costs.dense, &costs.bf16].into_iter().chain(&costs.codecs);
     let cells = |cost: &Cost| {
         let bytes = cost.bytes as f64;
         let ratio = number(costs.dense_bytes() / bytes);
         let times = [cost.encode_s, cost.decode_s].map(|seconds| number(1e3 * seconds));
         let [encode, decode] = times;
-        vec![cost.codec.clone(), grouped(bytes), ratio, encode, decode]
+        let [cosine, error] = [cost.cosine, cost.nmse].map(|value| value.map_or("-".to_owned(), number));
+        vec![cost.codec.clone(), grouped(bytes), ratio, encode, decode, cosine, error]
     };
     let rows: Vec<Vec<String>> = all.map(cells).collect();
     write!(out, "{}", terminal::table(&titles, &rows))?;
@@ -49,7 +51,26 @@ fn write_costs(costs: &Costs, out: &mut impl Write) -> io::Result<()> {
         .failed
         .iter()
         .try_for_each(|reason| write!(out, "{}", terminal::paragraph(&format!("left out: {reason}"))))?;
+    remarks(costs).iter().try_for_each(|remark| write!(out, "{}", terminal::paragraph(remark)))?;
     writeln!(out)
+}
+
+/// What should be known about the table of costs.
+fn remarks(costs: &Costs) -> Vec<String> {
+    let error = "cosine and error (‖decoded − gradient‖² / ‖gradient‖²) are those of one gradient without \
+                 error feedback, which sends later what is missing.";
+    let parts = costs.measured_coordinates.map(|measured| {
+        let measured = codec_cli::grouped(measured);
+        format!("Measured on a part of {measured} coordinates. Times and bytes are multiples of those.")
+    });
+    let conditions = costs.conditions.as_ref();
+    let disturbed = conditions.and_then(|conditions| conditions.disturbance()).map(|what| {
+        format!(
+            "The measurement was disturbed: {what}. The least of each time counts, but the answer may be wrong: \
+             ask again when the machine is at rest."
+        )
+    });
+    parts.into_iter().chain([error.to_owned()]).chain(disturbed).collect()
 }
 
 fn assumptions(question: &Question) -> String {
@@ -66,7 +87,18 @@ fn assumptions(question: &Question) -> String {
         0.0 => String::new(),
         bytes => format!(", and pass {} bytes at once after a pause", grouped(bytes.round())),
     };
-    format!("A step computes for {compute} ms. Links have {latency} µs of latency{burst}. {overlap}")
+    let copies = question.copy_gbps.map_or(String::new(), |gbps| {
+        format!(
+            " Codecs wait for the gradient from a GPU, and the GPU for the mean, at {} each.",
+            bandwidth(gbps)
+        )
+    });
+    let near = question
+        .least_cosine
+        .map_or(String::new(), |least| format!(" Only codecs with a cosine of at least {least} are taken."));
+    format!(
+        "A step computes for {compute} ms. Links have {latency} µs of latency{burst}. {overlap}{copies}{near}"
+    )
 }
 
 /// One number of workers on one link: every codec.
@@ -80,10 +112,10 @@ fn write_cell(cell: &Cell, question: &Question, out: &mut impl Write) -> io::Res
         "moving\nms",
         "bytes a\nworker",
         "times as\nfast",
-        "pays below\nGbit/s",
+        "break-even\nGbit/s",
     ];
     let cells = |row: &Row| {
-        let Row { codec, exchange, step_ms, coding_ms, moving_ms, bytes, break_even_gbps } = row;
+        let Row { codec, exchange, step_ms, coding_ms, moving_ms, bytes, break_even_gbps, .. } = row;
         vec![
             codec.clone(),
             exchange.name().to_owned(),
@@ -160,7 +192,7 @@ fn write_map(cells: &[Cell], question: &Question, out: &mut impl Write) -> io::R
 }
 
 fn write_break_even(cells: &[Cell], question: &Question, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "Gbit/s below which a codec shortens a dense step, by workers:\n")?;
+    writeln!(out, "Break-even in Gbit/s by workers; on slower links a codec shortens a dense step:\n")?;
     let columns: Vec<&Cell> = by_workers(cells, question).filter_map(<[Cell]>::first).collect();
     let workers = columns.iter().map(|cell| cell.workers.to_string());
     let titles: Vec<String> = std::iter::once(String::from("codec")).chain(workers).collect();
@@ -200,6 +232,30 @@ fn grouped(count: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disturbed_measurement_says_so_and_a_part_says_of_what() {
+        let gradient = codec_cli::Gradient::drawn(500).unwrap();
+        let mut costs =
+            Costs::measure(&gradient, &["qsgd".to_owned()], 1, 1).unwrap().scaled_to(7_000_000_000);
+        let of = |costs: &Costs| {
+            let mut out = Vec::new();
+            write_costs(costs, &mut out).unwrap();
+            String::from_utf8(out).unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        let conditions = costs.conditions.as_mut().unwrap();
+        (conditions.load, conditions.copy_least_s, conditions.copy_most_s) = (None, 1e-4, 1.1e-4);
+        let text = of(&costs);
+        assert!(
+            text.contains("7,000,000,000 coordinates") && text.contains("on a part of 500 coordinates"),
+            "{text}"
+        );
+        assert!(!text.contains("disturbed"), "{text}");
+        costs.conditions.as_mut().unwrap().copy_most_s = 3.5e-4;
+        let text = of(&costs);
+        assert!(text.contains("disturbed: the same copy of the gradient took 0.100 to 0.350 ms"), "{text}");
+        assert!(text.contains("cosine error") && text.contains("qsgd"), "{text}");
+    }
 
     #[test]
     fn bandwidths_are_short() {

@@ -11,13 +11,13 @@ use gradwire_transports::cost::Link;
 #[cfg(feature = "mpi")]
 use gradwire_transports::{Rank, Transport};
 
-use super::numbers::{at_least_one, count, not_negative, per_cent, positive};
+use super::numbers::{at_least_one, cosine, count, not_negative, per_cent, positive};
 use super::recorded;
 #[cfg(not(feature = "mpi"))]
 use super::settings::WITHOUT_MPI;
 #[cfg(feature = "mpi")]
 use crate::advise::link;
-use crate::advise::{Advice, Costs, Overlap, Question, heat_map, show};
+use crate::advise::{Advice, Costs, LONGEST_DRAWN, Overlap, Question, heat_map, show};
 use crate::codec_cli::{Gradient, codecs_help, parse_spec};
 use crate::command::Failure;
 use crate::process::launch::Launch;
@@ -32,8 +32,9 @@ use crate::under_mpi;
     group(ArgGroup::new("model").args(["params", "input", "costs", "run"]).required(true).multiple(true)),
 )]
 pub(super) struct AdviseArgs {
-    /// Parameters of the model, such as 25M (k, M and G are powers of 1000). The gradient to measure is then
-    /// drawn at random, with a heavy tail. Give one of --params, --input, --costs and --run
+    /// Parameters of the model, such as 25M, 7B or 2.5e7 (k, M and B or G are powers of 1000). The gradient
+    /// to measure is then drawn at random, with a heavy tail; of more than 50M a part is measured. Give one
+    /// of --params, --input, --costs and --run
     #[arg(long, value_name = "N", value_parser = count)]
     params: Option<NonZeroUsize>,
     /// Gradient of the model to measure: a safetensors file, as for `codec bench`
@@ -82,10 +83,23 @@ pub(super) struct AdviseArgs {
     /// Least gain for which a codec is named: per cent by which it shortens a step, 0 to below 100
     #[arg(long, value_name = "X", value_parser = per_cent, allow_negative_numbers = true, default_value_t = 5.0)]
     least_gain: f64,
+    /// Least cosine of the angle between a gradient and what is decoded of it, without error feedback, for
+    /// which a codec is named: above 0 to 1. Gradients differ: see the costs that are shown
+    #[arg(long, value_name = "X", value_parser = cosine, allow_negative_numbers = true)]
+    least_cosine: Option<f64>,
+    /// Rate in Gbit/s at which dense gradients are summed and converted to bf16, above 0, for gradients on a
+    /// GPU [default: as measured on this processor]
+    #[arg(long, value_name = "X", value_parser = positive, allow_negative_numbers = true)]
+    dense_sum_gbps: Option<f64>,
+    /// Rate in Gbit/s at which a gradient comes from a GPU to the codec, and its mean goes back, above 0
+    /// [default: no copies]
+    #[arg(long, value_name = "X", value_parser = positive, allow_negative_numbers = true)]
+    copy_gbps: Option<f64>,
     /// Workers that share one machine. So many threads are measured at the same time
     #[arg(long, value_name = "N", default_value_t = NonZeroUsize::MIN)]
     side_by_side: NonZeroUsize,
-    /// Times that each codec is measured; the median counts
+    /// Times that each codec is measured in each of three rounds. The median of a round counts, and the least
+    /// of the rounds
     #[arg(long, value_name = "N", default_value_t = DEFAULT_ITERS)]
     iters: NonZeroU32,
     /// Write the costs of the codecs to a file, for --costs
@@ -176,6 +190,7 @@ fn answer(
         write_file(path, &(text + "\n"))?;
     }
     let question = question(args, model, measured);
+    let costs = &args.dense_sum_gbps.map_or_else(|| costs.clone(), |gbps| costs.clone().with_dense_sum(gbps));
     let advice = Advice::of(costs, &question);
     if let Some(path) = &args.heat_map {
         write_file(path, &heat_map(&question, &advice))?;
@@ -204,6 +219,8 @@ fn question(args: &AdviseArgs, model: &Model, measured: Option<(usize, Link)>) -
         compute_s: model.compute_ms / 1e3,
         overlap: Overlap { buckets: args.buckets.get(), slowdown: model.slowdown },
         least_gain: args.least_gain / 100.0,
+        least_cosine: args.least_cosine,
+        copy_gbps: args.copy_gbps,
     }
 }
 
@@ -215,11 +232,14 @@ fn costs(args: &AdviseArgs, model: &Model) -> Result<Costs, Failure> {
             .map_err(|error| Failure::of_file(path, format!("not a file of costs: {error}")))?;
         return if args.codec.is_empty() { Ok(costs) } else { narrowed(costs, path, &args.codec) };
     }
+    let params = model.params.map_or(0, NonZeroUsize::get);
     let gradient = match &args.input {
         Some(path) => Gradient::read(path)?,
-        None => Gradient::drawn(model.params.map_or(0, NonZeroUsize::get))?,
+        None => Gradient::drawn(params.min(LONGEST_DRAWN))?,
     };
-    Ok(Costs::measure(&gradient, &args.codec, args.side_by_side.get(), args.iters.get())?)
+    let costs = Costs::measure(&gradient, &args.codec, args.side_by_side.get(), args.iters.get())?;
+    let is_part = args.input.is_none() && params > LONGEST_DRAWN;
+    Ok(if is_part { costs.scaled_to(params) } else { costs })
 }
 
 /// Only these codecs, in this order. Dense is in every file and not listed twice.

@@ -29,6 +29,13 @@ pub(crate) struct Cost {
     pub(crate) decode_s: f64,
     /// A copy of the dense gradient.
     pub(crate) memcpy_s: f64,
+    /// How far a decoded gradient is from the gradient, without error feedback: ‖y − x‖² / ‖x‖². Files of
+    /// earlier versions do not have it.
+    #[serde(default)]
+    pub(crate) nmse: Option<f64>,
+    /// Cosine of the angle between both.
+    #[serde(default)]
+    pub(crate) cosine: Option<f64>,
 }
 
 /// How what a codec sends may travel.
@@ -64,6 +71,8 @@ pub(crate) fn cost(spelling: &str, gradient: &Gradient, iters: u32) -> Result<Co
         encode_s: encode,
         decode_s: decode,
         memcpy_s: memcpy,
+        nmse: measured.distance.nmse,
+        cosine: measured.distance.cosine,
     })
 }
 

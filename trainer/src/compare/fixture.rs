@@ -2,23 +2,31 @@
 
 use serde_json::json;
 
-use super::Entry;
+use super::{Comparison, Entry};
 use crate::config::{RunConfig, Settings};
 use crate::record::{Metrics, Summary};
 use crate::run::Outcome;
 
-/// A row of one run for each quality: an accuracy up to 1, or a perplexity above it. The loss on the
-/// validation part at the end is the quality too.
+/// A comparison of these rows: images of ten classes, or text of ten tokens.
+pub(crate) fn comparison(entries: Vec<Entry>) -> Comparison {
+    let config = entries[0].config.clone();
+    let seeds = entries[0].outcomes.len();
+    Comparison { entries, config, params: 1, steps: 1, seeds, is_text: false, choices: 10 }
+}
+
+/// A row of one run for each quality, with seeds from 1: an accuracy up to 1, or a perplexity above it. The
+/// loss on the validation part at the end is the quality too.
 pub(crate) fn entry(codec: &str, lr: f64, qualities: &[f64], bytes: u64) -> Entry {
     let settings = Settings { codec: Some(codec.to_owned()), lr: Some(lr), ..Settings::default() };
     let config = RunConfig::resolve(&settings).unwrap();
-    let outcomes = qualities.iter().map(|&quality| outcome(codec, quality, bytes)).collect();
+    let seeded = (1..).zip(qualities);
+    let outcomes = seeded.map(|(seed, &quality)| outcome(codec, seed, quality, bytes)).collect();
     Entry { label: codec.to_owned(), config, outcomes, broken: Vec::new() }
 }
 
-fn outcome(codec: &str, quality: f64, bytes: u64) -> Outcome {
+fn outcome(codec: &str, seed: u64, quality: f64, bytes: u64) -> Outcome {
     let mut summary = json!({
-        "codec": codec, "data": "d", "model": "m", "params": 1, "workers": 2, "seed": 1, "steps": 1,
+        "codec": codec, "data": "d", "model": "m", "params": 1, "workers": 2, "seed": seed, "steps": 1,
         "refused_steps": 0, "final_loss": 0.5, "train_loss": 0.5, "accuracy": quality,
         "accuracy_resolution": 0.001, "bytes_up": bytes, "bytes_down": bytes, "ratio": 1.0,
         "wire_ratio": 1.0, "seconds": 1.0, "compute_seconds": 1.0, "encode_seconds": 1.0,

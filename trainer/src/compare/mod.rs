@@ -6,6 +6,7 @@ mod candidate;
 pub(crate) mod fixture;
 pub mod grid;
 mod kept;
+mod pace;
 pub mod quickstart;
 mod rates;
 mod runner;
@@ -18,6 +19,7 @@ pub use self::broken::{Broken, Why};
 pub use self::candidate::Candidate;
 use self::grid::Grid;
 use self::kept::Kept;
+use self::pace::Paced;
 use self::runner::InThreads;
 #[cfg(feature = "mpi")]
 pub(crate) use self::runner::LINES;
@@ -69,6 +71,8 @@ pub struct Comparison {
     pub seeds: usize,
     /// Whether the task is text, which is measured by perplexity.
     pub is_text: bool,
+    /// What a prediction is one of: classes, or tokens of the vocabulary.
+    pub choices: usize,
 }
 
 impl Comparison {
@@ -126,13 +130,23 @@ impl Entry {
     /// A number of every step, mean over the finished seeds. Steps for which some run lacks the number are
     /// left out.
     pub fn curve(&self, of: impl Fn(&Metrics) -> Option<f64>) -> Vec<(u64, f64)> {
+        self.spreads(of).into_iter().map(|(step, spread)| (step, spread.mean)).collect()
+    }
+
+    /// As [`curve`](Self::curve): the standard deviation over the finished seeds.
+    pub fn deviations(&self, of: impl Fn(&Metrics) -> Option<f64>) -> Vec<(u64, f64)> {
+        self.spreads(of).into_iter().map(|(step, spread)| (step, spread.deviation)).collect()
+    }
+
+    fn spreads(&self, of: impl Fn(&Metrics) -> Option<f64>) -> Vec<(u64, Spread)> {
         let Some(first) = self.outcomes.first() else { return Vec::new() };
-        let mean = |index: usize| -> Option<f64> {
+        let spread = |index: usize| -> Option<Spread> {
             let values = self.outcomes.iter().map(|outcome| outcome.metrics.get(index).and_then(&of));
-            values.sum::<Option<f64>>().map(|sum| sum / self.outcomes.len() as f64)
+            let values: Vec<f64> = values.collect::<Option<_>>()?;
+            Some(Spread::of(values.into_iter()))
         };
         let steps = first.metrics.iter().enumerate();
-        steps.filter_map(|(index, line)| Some((line.step, mean(index)?))).collect()
+        steps.filter_map(|(index, line)| Some((line.step, spread(index)?))).collect()
     }
 }
 
@@ -231,7 +245,8 @@ impl Plan {
             }
         }
         self.write_down(folder)?;
-        Ok(self.comparison(|row, job| row.run(job, folder, runner)))
+        let mut paced = Paced::new(runner, self.len());
+        Ok(self.comparison(|row, job| row.run(job, folder, paced.next())))
     }
 
     /// As [`Plan::run`], in the folder of a comparison that was ended: runs that finished or diverged are
@@ -242,7 +257,13 @@ impl Plan {
 
     /// As [`Plan::resume`], with the caller's way to do a run.
     pub(crate) fn resume_by(&self, runner: &mut dyn Runner, folder: &Folder) -> Comparison {
-        self.comparison(|row, job| row.resume(job, folder, runner))
+        let mut paced = Paced::new(runner, self.len());
+        self.comparison(|row, job| row.resume(job, folder, paced.next()))
+    }
+
+    /// Runs of all rows.
+    fn len(&self) -> usize {
+        self.rows.iter().map(|row| row.jobs.len()).sum()
     }
 
     /// Every run, and what its folder in that of the comparison is called.
@@ -358,7 +379,8 @@ impl Comparison {
     fn empty(job: &Job, seeds: usize) -> Self {
         let (config, params) = (job.config.clone(), job.layout.len());
         let is_text = job.model.context() > 0;
-        Self { entries: Vec::new(), config, params, steps: job.steps, seeds, is_text }
+        let choices = job.dataset.task().choices();
+        Self { entries: Vec::new(), config, params, steps: job.steps, seeds, is_text, choices }
     }
 
     /// Every run without a result, with the label of its row.

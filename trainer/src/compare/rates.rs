@@ -54,7 +54,7 @@ fn validation_loss(entry: &Entry) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::fixture::entry;
+    use crate::compare::fixture::{comparison, entry};
 
     #[test]
     fn the_best_rate_is_that_of_the_smallest_validation_loss() {
@@ -65,8 +65,7 @@ mod tests {
             entry("qsgd", 0.2, &[0.9], 1),
             entry("topk", 0.1, &[0.1], 1),
         ];
-        let config = entries[0].config.clone();
-        let all = Comparison { entries, config, params: 1, steps: 1, seeds: 1, is_text: false };
+        let all = comparison(entries);
         let rates = |comparison: &Comparison| -> Vec<(String, f64)> {
             let of = |entry: &Entry| (entry.label.clone(), entry.config.lr);
             comparison.entries.iter().map(of).collect()

@@ -28,6 +28,16 @@ pub enum Task {
     },
 }
 
+impl Task {
+    /// What a prediction is one of: classes, or tokens.
+    pub fn choices(&self) -> usize {
+        match *self {
+            Self::Images { classes, .. } => classes,
+            Self::Tokens { vocabulary } => vocabulary,
+        }
+    }
+}
+
 impl Dataset {
     /// Short name, as reports print it.
     pub fn name(&self) -> &str {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::Metrics;
+use super::{Metrics, Origin};
 
 /// A run as its file has it.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,8 +18,18 @@ pub struct LoggedRun {
     pub codec: Option<String>,
     /// What set the density of each step, where the folder says it.
     pub adapt: Option<String>,
+    /// Name of the data set, where the folder says it.
+    pub data: Option<String>,
+    /// Name of the model, where the folder says it.
+    pub model: Option<String>,
+    /// Seed, where the folder says it.
+    pub seed: Option<u64>,
+    /// Rate of each worker's link in Gbit/s, if the run was told.
+    pub link_gbps: Option<f64>,
     /// Parameters of the model, where the folder says it.
     pub params: Option<usize>,
+    /// Accuracy and perplexity at the end, on the test part; none before it.
+    tested: Summary,
     /// A line for each step, by step; of steps that were done again after a resume, the last.
     pub metrics: Vec<Metrics>,
 }
@@ -72,12 +82,19 @@ struct Line {
 struct Config {
     codec: Option<String>,
     adapt: Option<String>,
+    data: Option<String>,
+    model: Option<String>,
+    seed: Option<u64>,
+    link_gbps: Option<f64>,
 }
 
-/// The key of `summary.json` that a replay needs.
-#[derive(Default, Deserialize)]
+/// The keys of `summary.json` that a table or a replay needs.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 struct Summary {
     params: Option<usize>,
+    accuracy: Option<f64>,
+    perplexity: Option<f64>,
+    origin: Option<Origin>,
 }
 
 impl LoggedRun {
@@ -114,9 +131,44 @@ impl LoggedRun {
             name: name_of(&file),
             codec: codec.or(config.codec),
             adapt: config.adapt,
+            data: config.data,
+            model: config.model,
+            seed: config.seed,
+            link_gbps: config.link_gbps,
             params: summary.params,
+            tested: summary,
             metrics,
         })
+    }
+
+    /// The runs that a path names: the one that is there, or all those in a folder of runs such as a
+    /// comparison.
+    ///
+    /// # Errors
+    ///
+    /// As [`LoggedRun::read`].
+    pub fn read_all(path: &Path) -> Result<Vec<Self>, LogError> {
+        match Self::read(path) {
+            Err(LogError::FolderOfRuns { runs, .. }) => {
+                runs.iter().map(|run| Self::read(Path::new(run))).collect()
+            }
+            one => Ok(vec![one?]),
+        }
+    }
+
+    /// Which program made the run, if it says so.
+    pub fn origin(&self) -> Option<&Origin> {
+        self.tested.origin.as_ref()
+    }
+
+    /// Share of right predictions on the test part at the end or, before it, at the last evaluation.
+    pub fn accuracy(&self) -> Option<f64> {
+        self.tested.accuracy.or_else(|| self.metrics.iter().rev().find_map(|line| line.accuracy))
+    }
+
+    /// Perplexity of a run on text, measured as the accuracy.
+    pub fn perplexity(&self) -> Option<f64> {
+        self.tested.perplexity.or_else(|| self.metrics.iter().rev().find_map(|line| line.perplexity))
     }
 }
 

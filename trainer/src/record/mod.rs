@@ -6,6 +6,7 @@
 pub(crate) mod events;
 pub mod folder;
 mod logged;
+mod origin;
 pub mod progress;
 mod sums;
 
@@ -19,6 +20,7 @@ use gradwire_transports::{Counters, Rank, RankSet, cost};
 use serde::{Deserialize, Deserializer, Serialize};
 
 pub use self::logged::{LogError, LoggedRun};
+pub use self::origin::Origin;
 pub(crate) use self::sums::Sums;
 
 use crate::adapt::Decided;
@@ -361,4 +363,7 @@ pub struct Summary {
     pub best_steps: Option<u64>,
     /// What should be known about this combination of settings.
     pub notes: Vec<String>,
+    /// Which program made the run, when and where. Runs of earlier versions do not say it.
+    #[serde(default)]
+    pub origin: Origin,
 }

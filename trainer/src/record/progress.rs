@@ -34,7 +34,7 @@ impl Progress {
     /// than a moment.
     pub fn showing(evaluating: &Arc<Evaluating>, label: &str, steps: u64, lines: u64) -> Self {
         let every = if lines == 0 { 0 } else { steps.div_ceil(lines).max(1) };
-        let bar = (lines > 0 && stderr().is_terminal()).then(|| bar(label, steps, evaluating));
+        let bar = (lines > 0 && stderr().is_terminal() && can_move()).then(|| bar(label, steps, evaluating));
         Self { label: label.to_owned(), steps, every, bar, part: "validation" }
     }
 
@@ -85,6 +85,11 @@ impl Progress {
             bar.finish_and_clear();
         }
     }
+}
+
+/// Whether the terminal can move its cursor. One that does not say what it is, or says `dumb`, gets lines.
+fn can_move() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
 }
 
 fn bar(label: &str, steps: u64, evaluating: &Arc<Evaluating>) -> ProgressBar {

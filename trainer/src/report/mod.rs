@@ -7,8 +7,11 @@ mod results;
 pub mod runs;
 mod svg;
 pub mod table;
+mod thin;
+mod ticks;
 
 pub use self::results::csv;
+use self::results::csv_line;
 use askama::Template;
 use gradwire::registry::CODECS;
 use gradwire::state::MemoryChoice;
@@ -18,6 +21,7 @@ use self::plot::Figure;
 use self::table::{Table, broken, footnotes};
 use crate::compare::{Comparison, Entry};
 use crate::config::RunConfig;
+use crate::record::Origin;
 
 /// What `templates/report.html` shows. The template escapes every text. Drawings are inserted as they are;
 /// they hold only numbers and words of this program.
@@ -35,6 +39,8 @@ struct Page<'a> {
     codecs: Vec<CodecWords>,
     is_text: bool,
     settings: String,
+    /// Which programs made the runs; several, if the comparison was resumed.
+    origins: Vec<String>,
 }
 
 /// One of the tables.
@@ -83,6 +89,7 @@ pub fn html(comparison: &Comparison, title: &str) -> String {
         codecs: codec_words(comparison),
         is_text: comparison.is_text,
         settings: comparison.config.to_toml(),
+        origins: origins(comparison),
     };
     // Every part of the page is a string: nothing of it can fail.
     page.render().unwrap_or_default()
@@ -228,6 +235,20 @@ pub fn notes(comparison: &Comparison) -> Vec<String> {
     notes
 }
 
+/// Each command, on each machine, that made some of the runs: with the date of the last of them.
+fn origins(comparison: &Comparison) -> Vec<String> {
+    let mut all: Vec<&Origin> = Vec::new();
+    let runs = comparison.entries.iter().flat_map(|entry| &entry.outcomes).map(|run| &run.summary.origin);
+    for origin in runs.filter(|origin| !origin.version.is_empty()) {
+        let what = |origin: &Origin| (origin.command.clone(), origin.cpu.clone(), origin.commit.clone());
+        match all.iter_mut().find(|known| what(known) == what(origin)) {
+            Some(known) => *known = if origin.date > known.date { origin } else { known },
+            None => all.push(origin),
+        }
+    }
+    all.iter().map(|origin| origin.text()).collect()
+}
+
 /// What counts as one unit, if the rows differ in that.
 fn units(comparison: &Comparison) -> Option<String> {
     let labels = |per_tensor: bool| {
@@ -275,8 +296,7 @@ mod tests {
             entry
         });
         let entries: Vec<Entry> = entries.collect();
-        let config = entries[0].config.clone();
-        Comparison { entries, config, params: 1, steps: 5, seeds: 1, is_text: false }
+        fixture::comparison(entries)
     }
 
     #[test]
@@ -302,13 +322,36 @@ mod tests {
         let of = |codecs: &[&str]| {
             let entries: Vec<Entry> =
                 codecs.iter().map(|codec| fixture::entry(codec, 0.1, &[0.9], 100)).collect();
-            let config = entries[0].config.clone();
-            units(&Comparison { entries, config, params: 1, steps: 5, seeds: 1, is_text: false })
+            units(&fixture::comparison(entries))
         };
         assert_eq!(of(&["none", "topk", "dgc", "f16"]), None);
         assert_eq!(of(&["none", "efsign", "topk:unit=tensor"]), None);
         let expected = "all tensors are one unit in: topk. Each tensor is a unit of its own in: efsign";
         assert_eq!(of(&["none", "topk", "efsign"]).as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn a_page_says_which_programs_made_its_runs() {
+        let mut comparison = rows(&[|_| {}, |_| {}]);
+        let of = |date: &str, command: &str| Origin {
+            version: "1.2.3".to_owned(),
+            commit: Some("abc-dirty".to_owned()),
+            date: date.to_owned(),
+            cpu: "a <fast> one".to_owned(),
+            command: command.to_owned(),
+        };
+        let set = |comparison: &mut Comparison, row: usize, origin| {
+            comparison.entries[row].outcomes[0].summary.origin = origin;
+        };
+        set(&mut comparison, 0, of("2030-01-01T00:00:00Z", "trainer compare"));
+        set(&mut comparison, 1, of("2030-01-02T00:00:00Z", "trainer compare"));
+        let both = "trainer 1.2.3, commit abc-dirty, 2030-01-02T00:00:00Z, on a <fast> one: trainer compare";
+        assert_eq!(origins(&comparison), [both]);
+        assert!(html(&comparison, "").contains("on a &#60;fast&#62; one: trainer compare"));
+        set(&mut comparison, 1, of("2030-01-02T00:00:00Z", "trainer compare --resume c"));
+        assert_eq!(origins(&comparison).len(), 2);
+        set(&mut comparison, 0, Origin::default());
+        assert_eq!(origins(&comparison).len(), 1, "runs of earlier versions do not say it");
     }
 
     #[test]
@@ -323,8 +366,7 @@ mod tests {
         let config = RunConfig { data: "<a href=\"x\">&".to_owned(), ..config };
         let label = "<b>".to_owned();
         let entry = Entry { label, config: config.clone(), outcomes: vec![], broken: vec![] };
-        let comparison =
-            Comparison { entries: vec![entry], config, params: 1, steps: 1, seeds: 1, is_text: false };
+        let comparison = Comparison { config, ..fixture::comparison(vec![entry]) };
         let page = html(&comparison, "<i>");
         assert!(page.contains("<html lang") && page.ends_with("</html>"), "{page}");
         for foreign in ["<a", "<b>", "<i>"] {

@@ -71,17 +71,28 @@ fn quality(comparison: &Comparison) -> Quality {
     }
 }
 
+/// For each row how far its seeds spread below and above a curve of means; nothing where no row has seeds.
+fn spreads(comparison: &Comparison, of: impl Fn(&Entry) -> [Curve; 2]) -> Vec<[Curve; 2]> {
+    let has_seeds = comparison.entries.iter().any(|entry| entry.outcomes.len() > 1);
+    if has_seeds { comparison.entries.iter().map(of).collect() } else { Vec::new() }
+}
+
+/// A standard deviation of the seeds below and above each point.
+fn around(curve: &[(f64, f64)], deviations: impl Iterator<Item = f64>) -> [Curve; 2] {
+    let pairs: Vec<_> = curve.iter().zip(deviations).collect();
+    [-1.0, 1.0].map(|sign| pairs.iter().map(|&(&(x, y), deviation)| (x, y + sign * deviation)).collect())
+}
+
 /// The quality that each row ends with, against the bytes that it took.
 fn front(comparison: &Comparison) -> Option<Figure> {
     let is_text = comparison.is_text;
-    let end = |entry: &Entry| {
-        let bytes = entry.spread(|run| run.bytes_up as f64).mean;
-        let accuracy = 100.0 * entry.spread(|run| run.accuracy).mean;
-        let quality =
-            if is_text { entry.spread(|run| run.perplexity.unwrap_or(f64::NAN)).mean } else { accuracy };
-        vec![(bytes, quality)]
+    let quality = |entry: &Entry| match is_text {
+        true => entry.spread(|run| run.perplexity.unwrap_or(f64::NAN)),
+        false => entry.spread(|run| 100.0 * run.accuracy),
     };
+    let end = |entry: &Entry| vec![(entry.spread(|run| run.bytes_up as f64).mean, quality(entry).mean)];
     let points = curves(comparison, end);
+    let bars = |entry: &Entry| around(&end(entry), std::iter::once(quality(entry).deviation));
     let all: Vec<(f64, f64)> =
         points.iter().flatten().copied().filter(|(_, quality)| quality.is_finite()).collect();
     if all.len() < 2 {
@@ -96,9 +107,10 @@ fn front(comparison: &Comparison) -> Option<Figure> {
         y: Axis { name, is_log: is_text, format: &svg::plain_label },
         overlaps: false,
         front: Some(undominated(&all, is_text)),
+        spreads: spreads(comparison, bars),
     };
-    let caption =
-        "At the end of the run. The line joins the codecs that no other beats in both bytes and quality.";
+    let caption = "At the end of the run. The line joins the codecs that no other beats in both bytes and quality. \
+                   Bars are the standard deviation over the seeds, where there are several.";
     figure(comparison, (title, caption), &chart, &points)
 }
 
@@ -126,13 +138,17 @@ fn quality_by_bytes(comparison: &Comparison) -> Option<Figure> {
         let sent = cumulated(&entry.curve(|line| Some(line.bytes_up as f64)));
         entry.curve(quality).into_iter().map(|(step, quality)| (sent[step as usize].1, quality)).collect()
     });
+    let bands = comparison.entries.iter().zip(&curves).map(|(entry, curve)| {
+        around(curve, entry.deviations(quality).into_iter().map(|(_, deviation)| deviation))
+    });
     let chart = Chart {
         x: Axis { name: "bytes sent by all workers so far", is_log: true, format: &svg::bytes_label },
         y: Axis { name, is_log: is_text, format: &svg::plain_label },
         overlaps: false,
         front: None,
+        spreads: if comparison.seeds > 1 { bands.collect() } else { Vec::new() },
     };
-    let caption = "Further left is cheaper. Each step of the horizontal axis is ten times as many bytes.";
+    let caption = "Further left is cheaper. Mean of the seeds; bands are their standard deviation.";
     figure(comparison, (format!("{what} against bytes sent"), caption), &chart, &curves)
 }
 
@@ -151,6 +167,7 @@ fn quality_by_seconds(comparison: &Comparison) -> Option<Figure> {
         y: Axis { name, is_log: comparison.is_text, format: &svg::plain_label },
         overlaps: false,
         front: None,
+        spreads: Vec::new(),
     };
     let caption = "Further left is faster. Computing, encoding and decoding as measured here; for sending, the counted bytes \
                    over the stated rate, and the latency of messages that wait for each other. Nothing overlaps, and \
@@ -199,14 +216,19 @@ impl StepOnLink {
 fn quality_by_step(comparison: &Comparison) -> Option<Figure> {
     let Quality { title: what, axis: name, of: quality } = quality(comparison);
     let curves = curves(comparison, |entry| by_step(entry.curve(quality)));
+    let bands = comparison.entries.iter().zip(&curves).map(|(entry, curve)| {
+        around(curve, entry.deviations(quality).into_iter().map(|(_, deviation)| deviation))
+    });
     let chart = Chart {
         x: Axis { name: "step", is_log: false, format: &svg::plain_label },
         y: Axis { name, is_log: comparison.is_text, format: &svg::plain_label },
         overlaps: true,
         front: None,
+        spreads: if comparison.seeds > 1 { bands.collect() } else { Vec::new() },
     };
-    let title = format!("{what} by step");
-    figure(comparison, (title, "On data that the model does not learn from."), &chart, &curves)
+    let caption =
+        "On data that the model does not learn from. Mean of the seeds; bands are their standard deviation.";
+    figure(comparison, (format!("{what} by step"), caption), &chart, &curves)
 }
 
 fn by_step(values: Vec<(u64, f64)>) -> Curve {
@@ -220,6 +242,7 @@ fn loss_by_step(comparison: &Comparison) -> Option<Figure> {
         y: Axis { name: "training loss", is_log: true, format: &svg::plain_label },
         overlaps: true,
         front: None,
+        spreads: Vec::new(),
     };
     let caption = "Curves on top of each other mean that compression costs no progress per step. Mean over the last steps, \
                    a fiftieth of the run.";
@@ -233,6 +256,7 @@ fn bytes_by_step(comparison: &Comparison) -> Option<Figure> {
         y: Axis { name: "bytes sent by all workers", is_log: true, format: &svg::bytes_label },
         overlaps: false,
         front: None,
+        spreads: Vec::new(),
     };
     let caption = "What all workers together send in one step.";
     figure(comparison, ("Bytes per step", caption), &chart, &curves)
@@ -256,6 +280,7 @@ pub(super) fn density_chart() -> (&'static str, &'static str, Chart<'static>) {
         y: Axis { name: "share to be sent, %", is_log: true, format: &svg::small_label },
         overlaps: true,
         front: None,
+        spreads: Vec::new(),
     };
     let caption = "The share of the coordinates that a step was to send, as its list, its warm-up or its controller set it.";
     ("Density by step", caption, chart)
@@ -333,14 +358,7 @@ mod tests {
 
     #[test]
     fn there_is_a_figure_by_seconds_where_a_rate_is_stated() {
-        let mut comparison = Comparison {
-            config: slow("all-gather", "topk").config,
-            entries: vec![slow("all-gather", "topk")],
-            params: 1000,
-            steps: 1,
-            seeds: 1,
-            is_text: false,
-        };
+        let mut comparison = fixture::comparison(vec![slow("all-gather", "topk")]);
         comparison.entries[0].outcomes[0].metrics[0].accuracy = Some(0.5);
         let title = |comparison: &Comparison| quality_by_seconds(comparison).map(|figure| figure.title);
         let expected = "Validation accuracy against seconds on a link of 8.00 Mbit/s";
@@ -362,10 +380,7 @@ mod tests {
     fn there_is_a_figure_of_densities_where_one_of_them_changes() {
         let steady = sending("topk", &[Some(0.01); 4]);
         let falling = sending("dgc", &[Some(0.25), Some(0.25), Some(0.25), Some(0.001)]);
-        let of = |entries: Vec<Entry>| {
-            let config = entries[0].config.clone();
-            density_by_step(&Comparison { entries, config, params: 1, steps: 4, seeds: 1, is_text: false })
-        };
+        let of = |entries: Vec<Entry>| density_by_step(&fixture::comparison(entries));
         assert!(of(vec![steady.clone(), sending("none", &[None; 4])]).is_none());
         let rows = vec![steady, falling, sending("none", &[None; 4]), sending("qsgd", &[None; 4])];
         let figure = of(rows).unwrap();

@@ -4,7 +4,7 @@ use crate::compare::{Broken, Comparison, Entry};
 use crate::record::Summary;
 
 /// The columns. Cells that a run without a result lacks are empty.
-const TITLES: [&str; 24] = [
+const TITLES: [&str; 30] = [
     "row",
     "codec",
     "data",
@@ -29,6 +29,12 @@ const TITLES: [&str; 24] = [
     "encode_seconds",
     "decode_seconds",
     "params_hash",
+    "compute_seconds",
+    "version",
+    "commit",
+    "date",
+    "cpu",
+    "command",
 ];
 
 /// A line of titles, and one for each run. `result` is `done`, or says why there is no result. Bytes are sums
@@ -43,9 +49,14 @@ pub fn csv(comparison: &Comparison) -> String {
     text
 }
 
-/// Empty cells up to the number of columns, and quotes if a comma needs them.
+/// Empty cells up to the number of columns.
 fn line(mut cells: Vec<String>) -> String {
     cells.resize(TITLES.len(), String::new());
+    csv_line(&cells)
+}
+
+/// A line of cells, with quotes if a comma needs them.
+pub(super) fn csv_line(cells: &[String]) -> String {
     let quoted = |cell: &String| match cell.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", cell.replace('"', "\"\"")),
         false => cell.clone(),
@@ -85,6 +96,12 @@ fn finished(run: &Summary) -> Vec<String> {
         run.encode_seconds.to_string(),
         run.decode_seconds.to_string(),
         run.params_hash.clone(),
+        run.compute_seconds.to_string(),
+        run.origin.version.clone(),
+        run.origin.commit.clone().unwrap_or_default(),
+        run.origin.date.clone(),
+        run.origin.cpu.clone(),
+        run.origin.command.clone(),
     ]
 }
 

@@ -4,8 +4,13 @@
 //! of the page's style sheet, so that one drawing suits light and dark.
 
 use plotters::coord::Shift;
+use plotters::coord::combinators::BindKeyPoints;
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
+
+use super::table::scientific;
+use super::thin::thinned;
+use super::ticks::log_ticks;
 
 /// Points from left to right.
 pub(super) type Curve = Vec<(f64, f64)>;
@@ -26,6 +31,8 @@ pub(super) struct Chart<'a> {
     pub(super) overlaps: bool,
     /// Whether each curve is drawn as separate points; a line then joins those of the front.
     pub(super) front: Option<Curve>,
+    /// For each curve how far seeds spread around it, below and above. Empty where there is one seed.
+    pub(super) spreads: Vec<[Curve; 2]>,
 }
 
 /// Small, so that text of [`FONT`] still has 11 pixels where a page of 390 leaves 335 for a chart.
@@ -65,6 +72,9 @@ pub(super) fn bytes_label(value: f64) -> String {
 
 /// A number without superfluous digits.
 pub(super) fn plain_label(value: f64) -> String {
+    if let Some(text) = scientific(value) {
+        return text.replace(".0e", "e");
+    }
     let digits = match value.abs() {
         large if large >= 1000.0 => 0,
         middle if middle >= 10.0 => 2,
@@ -86,20 +96,28 @@ pub(super) fn small_label(value: f64) -> String {
 pub(super) fn draw(chart: &Chart<'_>, curves: &[Curve]) -> Option<String> {
     let shown = |curve: &Curve| -> Curve {
         let fits = |axis: &Axis<'_>, value: f64| value.is_finite() && (!axis.is_log || value > 0.0);
-        curve.iter().copied().filter(|&(x, y)| fits(&chart.x, x) && fits(&chart.y, y)).collect()
+        let points = curve.iter().copied().filter(|&(x, y)| fits(&chart.x, x) && fits(&chart.y, y));
+        thinned(points.collect(), chart.x.is_log)
     };
     let curves: Vec<Curve> = curves.iter().map(shown).collect();
-    let (x, y) = (range(&chart.x, &curves, |point| point.0)?, range(&chart.y, &curves, |point| point.1)?);
+    let spreads: Vec<[Curve; 2]> = chart.spreads.iter().map(|sides| sides.each_ref().map(shown)).collect();
+    let all: Vec<&Curve> = curves.iter().chain(spreads.iter().flatten()).collect();
+    let (x, y) = (range(&chart.x, &all, |point| point.0)?, range(&chart.y, &all, |point| point.1)?);
+    let (x_ticks, y_ticks) = (log_ticks(&x), log_ticks(&y));
     let mut text = String::new();
     {
         let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
-        let drawn = match (chart.x.is_log, chart.y.is_log) {
-            (false, false) => on_axes(&area, chart, &curves, x, y),
-            (false, true) => on_axes(&area, chart, &curves, x, y.log_scale()),
-            (true, false) => on_axes(&area, chart, &curves, x.log_scale(), y),
-            (true, true) => on_axes(&area, chart, &curves, x.log_scale(), y.log_scale()),
+        let drawn = Drawn { curves: &curves, spreads: &spreads };
+        let result = match (chart.x.is_log, chart.y.is_log) {
+            (false, false) => on_axes(&area, chart, &drawn, x, y),
+            (false, true) => on_axes(&area, chart, &drawn, x, y.log_scale().with_key_points(y_ticks)),
+            (true, false) => on_axes(&area, chart, &drawn, x.log_scale().with_key_points(x_ticks), y),
+            (true, true) => {
+                let x = x.log_scale().with_key_points(x_ticks);
+                on_axes(&area, chart, &drawn, x, y.log_scale().with_key_points(y_ticks))
+            }
         };
-        drawn.ok()?;
+        result.ok()?;
         area.present().ok()?;
     }
     Some(themed(&text))
@@ -117,8 +135,8 @@ pub(super) fn describe(chart: &Chart<'_>, names: &[&str], curves: &[Curve]) -> S
 }
 
 /// From the smallest to the largest value, with a margin above and below.
-fn range(axis: &Axis<'_>, curves: &[Curve], of: fn(&(f64, f64)) -> f64) -> Option<std::ops::Range<f64>> {
-    let values = || curves.iter().flatten().map(of);
+fn range(axis: &Axis<'_>, curves: &[&Curve], of: fn(&(f64, f64)) -> f64) -> Option<std::ops::Range<f64>> {
+    let values = || curves.iter().copied().flatten().map(of);
     let (low, high) = (values().reduce(f64::min)?, values().reduce(f64::max)?);
     Some(if axis.is_log {
         let margin = (high / low).powf(0.06).max(1.25);
@@ -133,10 +151,19 @@ fn range(axis: &Axis<'_>, curves: &[Curve], of: fn(&(f64, f64)) -> f64) -> Optio
 
 type DrawResult = Result<(), Box<dyn std::error::Error>>;
 
+/// What can be shown of the curves.
+struct Drawn<'a> {
+    curves: &'a [Curve],
+    spreads: &'a [[Curve; 2]],
+}
+
+/// How much of its colour a band of seeds has.
+const BAND: f64 = 0.18;
+
 fn on_axes<X, Y>(
     area: &DrawingArea<SVGBackend<'_>, Shift>,
     chart: &Chart<'_>,
-    curves: &[Curve],
+    drawn: &Drawn<'_>,
     x: X,
     y: Y,
 ) -> DrawResult
@@ -172,6 +199,18 @@ where
         let line = LineSeries::new(front.iter().copied(), ShapeStyle::from(LINE).stroke_width(1));
         context.draw_series(line).map_err(|error| error.to_string())?;
     }
+    for (number, [low, high]) in drawn.spreads.iter().enumerate() {
+        let colour = series(number);
+        let drawn = if chart.front.is_some() {
+            let bar = |(&low, &high)| PathElement::new(vec![low, high], colour.stroke_width(2));
+            context.draw_series(low.iter().zip(high).map(bar)).map(drop)
+        } else {
+            let outline: Vec<(f64, f64)> = low.iter().chain(high.iter().rev()).copied().collect();
+            context.draw_series([Polygon::new(outline, colour.mix(BAND).filled())]).map(drop)
+        };
+        drawn.map_err(|error| error.to_string())?;
+    }
+    let curves = drawn.curves;
     for (number, curve) in curves.iter().enumerate() {
         let points = curve.iter().copied();
         let drawn = if chart.front.is_some() {
@@ -211,7 +250,8 @@ mod tests {
     #[test]
     fn a_chart_has_no_colour_of_its_own_and_nothing_is_drawn_of_nothing() {
         let axis = |is_log| Axis { name: "x", is_log, format: &plain_label };
-        let chart = Chart { x: axis(false), y: axis(true), overlaps: false, front: None };
+        let chart =
+            Chart { x: axis(false), y: axis(true), overlaps: false, front: None, spreads: Vec::new() };
         let svg = draw(&chart, &[vec![(0.0, 1.0), (1.0, 0.1)], vec![(0.0, f64::NAN)]]).unwrap();
         assert!(svg.contains("var(--c0)") && svg.contains("var(--text)") && !svg.contains("#0"), "{svg}");
         assert_eq!(draw(&chart, &[vec![(0.0, 0.0)]]), None);
@@ -220,7 +260,7 @@ mod tests {
     #[test]
     fn text_has_eleven_pixels_where_a_chart_has_335() {
         let axis = || Axis { name: "x", is_log: false, format: &plain_label };
-        let chart = Chart { x: axis(), y: axis(), overlaps: false, front: None };
+        let chart = Chart { x: axis(), y: axis(), overlaps: false, front: None, spreads: Vec::new() };
         let svg = draw(&chart, &[vec![(0.0, 1.0), (1.0, 0.1)]]).unwrap();
         let sizes: Vec<f64> = svg
             .split("font-size=\"")
@@ -234,7 +274,8 @@ mod tests {
     #[test]
     fn a_chart_is_described_by_its_last_points() {
         let axis = |name| Axis { name, is_log: false, format: &plain_label };
-        let chart = Chart { x: axis("step"), y: axis("loss"), overlaps: false, front: None };
+        let chart =
+            Chart { x: axis("step"), y: axis("loss"), overlaps: false, front: None, spreads: Vec::new() };
         let text = describe(&chart, &["none", "topk"], &[vec![(1.0, 2.0), (2.0, 0.5)], vec![]]);
         assert_eq!(text, "loss by step. Last points: none: 0.5 at 2");
     }
@@ -243,7 +284,7 @@ mod tests {
     fn points_are_dots_with_a_line_along_the_front() {
         let axis = || Axis { name: "x", is_log: false, format: &plain_label };
         let front = Some(vec![(0.0, 1.0), (1.0, 2.0)]);
-        let chart = Chart { x: axis(), y: axis(), overlaps: false, front };
+        let chart = Chart { x: axis(), y: axis(), overlaps: false, front, spreads: Vec::new() };
         let svg = draw(&chart, &[vec![(0.0, 1.0)], vec![(1.0, 2.0)], vec![(1.0, 0.0)]]).unwrap();
         assert_eq!(svg.matches("<circle").count(), 3, "{svg}");
     }
@@ -251,7 +292,8 @@ mod tests {
     #[test]
     fn one_value_has_different_ticks_and_twelve_curves_have_colours_of_their_own() {
         let axis = || Axis { name: "x", is_log: false, format: &plain_label };
-        let chart = Chart { x: axis(), y: axis(), overlaps: false, front: Some(Vec::new()) };
+        let chart =
+            Chart { x: axis(), y: axis(), overlaps: false, front: Some(Vec::new()), spreads: Vec::new() };
         let svg = draw(&chart, &vec![vec![(40.0, 88.0)]; 12]).unwrap();
         let mut ticks: Vec<&str> = svg.lines().filter(|line| line.trim().parse::<f64>().is_ok()).collect();
         let all = ticks.len();
@@ -261,8 +303,50 @@ mod tests {
         assert!((0..12).all(|number| svg.contains(&format!("var(--c{number})"))), "{svg}");
     }
 
+    /// Texts of a drawing that are numbers with a unit or without.
+    fn labels(svg: &str) -> Vec<&str> {
+        svg.lines().map(str::trim).filter(|line| line.starts_with(|c: char| c.is_ascii_digit())).collect()
+    }
+
+    #[test]
+    fn logarithmic_axes_without_a_power_of_ten_have_labels() {
+        let axis = |name| Axis { name, is_log: true, format: &plain_label };
+        let chart = Chart { x: axis("x"), y: axis("y"), overlaps: false, front: None, spreads: Vec::new() };
+        for (low, high) in [(220.0, 250.0), (1.3, 1.9), (3e5, 8e5), (0.012, 0.5), (1e-3, 9e6)] {
+            let svg = draw(&chart, &[vec![(low, high), (high, low)]]).unwrap();
+            assert!((6..=12).contains(&labels(&svg).len()), "{low} to {high}: {svg}");
+        }
+    }
+
+    #[test]
+    fn seeds_have_bands_around_lines_and_bars_through_points() {
+        let axis = || Axis { name: "x", is_log: false, format: &plain_label };
+        let curve = vec![(1.0, 50.0), (2.0, 60.0)];
+        let around = |by: f64| curve.iter().map(|&(x, y)| (x, y + by)).collect::<Curve>();
+        let spreads = || vec![[around(-30.0), around(30.0)]];
+        let lines = Chart { x: axis(), y: axis(), overlaps: false, front: None, spreads: spreads() };
+        let svg = draw(&lines, std::slice::from_ref(&curve)).unwrap();
+        assert_eq!(svg.matches("<polygon").count(), 1, "{svg}");
+        assert!(svg.contains("fill:var(--c0)") && labels(&svg).contains(&"90"), "the band fits: {svg}");
+        let points = Chart { front: Some(Vec::new()), spreads: spreads(), ..lines };
+        let svg = draw(&points, std::slice::from_ref(&curve)).unwrap();
+        assert_eq!((svg.matches("<polygon").count(), svg.matches("<circle").count()), (0, 2), "{svg}");
+        let without = draw(&Chart { spreads: Vec::new(), ..points }, &[curve]).unwrap();
+        let lines = |svg: &str| svg.matches("<polyline").count();
+        assert_eq!(lines(&svg), lines(&without) + 2, "a bar for each point");
+    }
+
+    #[test]
+    fn three_hundred_thousand_steps_take_as_much_room_as_a_few_thousand() {
+        let axis = || Axis { name: "x", is_log: false, format: &plain_label };
+        let chart = Chart { x: axis(), y: axis(), overlaps: false, front: None, spreads: Vec::new() };
+        let curve: Curve = (0..300_000).map(|x| (f64::from(x), f64::from(x % 97))).collect();
+        assert!(draw(&chart, &[curve]).unwrap().len() < 60_000);
+    }
+
     #[test]
     fn labels_are_short() {
+        assert_eq!([1e36, 4.2e7, 123_456.0, -2e9].map(plain_label), ["1e36", "4.2e7", "123456", "-2e9"]);
         assert_eq!([0.0, 0.05, 2.5, 97.5, 600.0].map(plain_label), ["0", "0.05", "2.5", "97.5", "600"]);
         assert_eq!([1e3, 1.5e6].map(bytes_label), ["1 kB", "1.5 MB"]);
         assert_eq!([100.0, 0.001, 0.00025, 1e-7].map(small_label), ["100", "0.001", "2.5e-4", "1e-7"]);

@@ -1,10 +1,8 @@
 //! The one table of a comparison, for the terminal and for the report.
 
+use super::headline::{Paired, to_dense};
 use crate::compare::{Comparison, Entry, Spread};
 use crate::terminal;
-
-/// Columns of the table.
-const COLUMNS: usize = 10;
 
 /// Headings and rows of text.
 #[derive(Clone, Debug)]
@@ -20,7 +18,7 @@ impl Table {
     /// everything else.
     pub fn new(comparison: &Comparison) -> Self {
         let quality = if comparison.is_text { "test\nperplexity" } else { "test accuracy" };
-        let head: [&str; COLUMNS] = [
+        let mut head = vec![
             "codec",
             quality,
             "test loss",
@@ -32,11 +30,23 @@ impl Table {
             "decode",
             "seconds",
         ];
-        let rows = comparison.entries.iter().map(|entry| match entry.outcomes.is_empty() {
-            true => row_without_result(entry),
-            false => row(entry),
+        let differences: Vec<Option<Paired>> =
+            comparison.entries.iter().map(|entry| to_dense(entry, comparison)).collect();
+        let is_paired = differences.iter().any(Option::is_some);
+        if is_paired {
+            head.insert(2, TO_DENSE);
+        }
+        let rows = comparison.entries.iter().zip(differences).map(|(entry, difference)| {
+            if entry.outcomes.is_empty() {
+                return row_without_result(entry, head.len());
+            }
+            let mut cells = row(entry);
+            if is_paired {
+                cells.insert(2, difference.map_or("-".to_owned(), Paired::short));
+            }
+            cells
         });
-        Self { head: head.map(str::to_owned).to_vec(), rows: rows.collect() }
+        Self { rows: rows.collect(), head: head.into_iter().map(str::to_owned).collect() }
     }
 
     /// The table as text, no wider than the terminal.
@@ -44,6 +54,9 @@ impl Table {
         terminal::table(&self.head, &self.rows)
     }
 }
+
+/// Title of the difference from dense training.
+const TO_DENSE: &str = "to dense";
 
 /// Every run without a result that its row has no room to explain.
 pub fn broken(comparison: &Comparison) -> Vec<String> {
@@ -58,12 +71,16 @@ pub fn footnotes(comparison: &Comparison) -> Vec<String> {
     let summaries = || comparison.entries.iter().flat_map(|entry| &entry.outcomes).map(|run| &run.summary);
     if let Some(run) = summaries().next().filter(|run| run.perplexity.is_none()) {
         let point = 100.0 * run.accuracy_resolution;
-        notes.push(match comparison.seeds {
-            1 => format!("± is what one test example is worth, {point:.2} points"),
-            n => format!(
-                "± is the standard deviation over {n} seeds; one test example is worth {point:.2} points"
-            ),
-        });
+        notes.push(format!("One test example is worth {point:.2} points"));
+    }
+    if comparison.seeds > 1 {
+        notes.push(format!("After ± stands the standard deviation over {} seeds", comparison.seeds));
+    }
+    if comparison.entries.iter().any(|entry| to_dense(entry, comparison).is_some()) {
+        notes.push(format!(
+            "{TO_DENSE}: the difference from dense training of the same momentum, paired by seed; after ± stands half of its \
+             95 % interval, Student's t for paired differences, and at least one test example"
+        ));
     }
     let pays = comparison.entries.iter().filter(|entry| !entry.is_dense()).filter_map(|entry| {
         let gbps = entry.spread(|run| run.break_even_gbps.unwrap_or(f64::NAN)).mean;
@@ -71,7 +88,10 @@ pub fn footnotes(comparison: &Comparison) -> Vec<String> {
     });
     let pays: Vec<String> = pays.collect();
     if !pays.is_empty() {
-        notes.push(format!("Saves time on links slower than (measured here): {}", pays.join(", ")));
+        notes.push(format!(
+            "Break-even, measured here; slower links gain from the codec: {}",
+            pays.join(", ")
+        ));
     }
     notes
 }
@@ -81,12 +101,12 @@ pub(super) fn bits_per_second(gbps: f64) -> String {
 }
 
 /// Why there is no number: for one run in its row, for several in lines below the table.
-fn row_without_result(entry: &Entry) -> Vec<String> {
+fn row_without_result(entry: &Entry, columns: usize) -> Vec<String> {
     let text = match entry.broken.as_slice() {
         [one] => in_lines(&one.text()),
         several => format!("{} runs\nwithout result", several.len()),
     };
-    let rest = std::iter::repeat_n("-".to_owned(), COLUMNS - 2);
+    let rest = std::iter::repeat_n("-".to_owned(), columns - 2);
     [entry.label.clone(), text].into_iter().chain(rest).collect()
 }
 
@@ -118,7 +138,7 @@ fn row(entry: &Entry) -> Vec<String> {
     vec![
         entry.label.clone(),
         quality(entry) + &finished(entry),
-        format!("{:.4}", entry.spread(|run| run.final_loss).mean),
+        decimal(entry.spread(|run| run.final_loss).mean, 4),
         bytes(entry.spread(|run| run.bytes_up as f64).mean),
         bytes(entry.spread(|run| run.bytes_down as f64).mean),
         times(|run| run.ratio),
@@ -135,16 +155,31 @@ fn finished(entry: &Entry) -> String {
     if broken == 0 { String::new() } else { format!("\n{done} of {} seeds", done + broken) }
 }
 
-/// Accuracy with the spread over the seeds or, for a single seed, with its resolution; perplexity.
+/// Accuracy or perplexity. Only several seeds have a spread.
 fn quality(entry: &Entry) -> String {
-    if entry.outcomes.iter().all(|run| run.summary.perplexity.is_some()) {
-        let Spread { mean, deviation } = entry.spread(|run| run.perplexity.unwrap_or(f64::NAN));
-        let is_single = entry.outcomes.len() == 1;
-        return if is_single { format!("{mean:.3}") } else { format!("{mean:.3} ± {deviation:.3}") };
+    let is_text = entry.outcomes.iter().all(|run| run.summary.perplexity.is_some());
+    let Spread { mean, deviation } = match is_text {
+        true => entry.spread(|run| run.perplexity.unwrap_or(f64::NAN)),
+        false => entry.spread(|run| 100.0 * run.accuracy),
+    };
+    let (decimals, unit) = if is_text { (3, "") } else { (2, " %") };
+    match entry.outcomes.len() {
+        1 => format!("{}{unit}", decimal(mean, decimals)),
+        _ => format!("{} ± {}{unit}", decimal(mean, decimals), decimal(deviation, decimals)),
     }
-    let Spread { mean, deviation } = entry.spread(|run| 100.0 * run.accuracy);
-    let resolution = entry.spread(|run| 100.0 * run.accuracy_resolution).mean;
-    format!("{mean:.2} ± {:.2} %", if entry.outcomes.len() > 1 { deviation } else { resolution })
+}
+
+/// From here on a number is shown with an exponent: only runs that diverge have such.
+const LARGE: f64 = 1e6;
+
+/// A number of this size with an exponent, or nothing for a smaller one.
+pub(crate) fn scientific(value: f64) -> Option<String> {
+    (value.is_finite() && value.abs() >= LARGE).then(|| format!("{value:.1e}"))
+}
+
+/// A number with so many decimals, however large it is.
+pub(crate) fn decimal(value: f64, decimals: usize) -> String {
+    scientific(value).unwrap_or_else(|| format!("{value:.decimals$}"))
 }
 
 /// A ratio with three digits.
@@ -192,6 +227,29 @@ mod tests {
     #[test]
     fn words_in_a_cell_are_broken_between_them() {
         assert_eq!(in_lines("diverged at step 37, loss 8.123e12"), "diverged at step 37,\nloss 8.123e12");
+    }
+
+    #[test]
+    fn a_diverged_run_has_few_digits() {
+        assert_eq!(
+            [2.5, 999_999.0, 1e36, -3.21e7].map(|x| decimal(x, 2)),
+            ["2.50", "999999.00", "1.0e36", "-3.2e7"]
+        );
+        assert_eq!([f64::NAN, f64::INFINITY].map(|x| decimal(x, 2)), ["NaN", "inf"]);
+        let mut entry = crate::compare::fixture::entry("topk", 0.1, &[3.9e36, 4.1e36], 9);
+        entry.outcomes.iter_mut().for_each(|run| run.summary.final_loss = 8e36);
+        let cells = row(&entry);
+        assert_eq!((cells[1].as_str(), cells[2].as_str()), ("4.0e36 ± 1.4e35", "8.0e36"));
+    }
+
+    #[test]
+    fn one_seed_has_no_spread() {
+        let cell =
+            |qualities: &[f64]| row(&crate::compare::fixture::entry("topk", 0.1, qualities, 9))[1].clone();
+        assert_eq!(
+            [&[0.9][..], &[0.9, 0.8], &[5.5], &[5.0, 6.0]].map(cell),
+            ["90.00 %", "85.00 ± 7.07 %", "5.500", "5.500 ± 0.707"]
+        );
     }
 
     #[test]

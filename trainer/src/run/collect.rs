@@ -16,7 +16,7 @@ use crate::checkpoint::{Checkpoint, Snapshot, Totals};
 use crate::job::Job;
 use crate::model::eval::Evaluation;
 use crate::model::hash::{combined_hash, params_hash};
-use crate::record::{Metrics, StepRecord, Summary, Sums, break_even_gbps, over, ring_bytes};
+use crate::record::{Metrics, Origin, StepRecord, Summary, Sums, break_even_gbps, over, ring_bytes};
 
 /// The collected records of a run.
 pub(crate) struct Collected {
@@ -280,6 +280,7 @@ impl Collected {
             params_hash: format!("{:016x}", self.hash),
             best_steps: None,
             notes: self.notes(job),
+            origin: Origin::here(),
         }
     }
 }
@@ -378,7 +379,9 @@ mod tests {
             (outcome.metrics, outcome.summary)
         });
         assert_eq!((summary.0.capacity(), whole.0.len()), (0, 1000));
-        let timeless = |summary: Summary| format!("{:?}", Summary { seconds: 0.0, ..summary });
+        let timeless = |summary: Summary| {
+            format!("{:?}", Summary { seconds: 0.0, origin: Origin::default(), ..summary })
+        };
         assert_eq!(timeless(summary.1), timeless(whole.1));
     }
 }

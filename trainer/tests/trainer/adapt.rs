@@ -108,7 +108,7 @@ fn gravac_sends_what_the_gains_allow_with_every_sparsifier() {
         let outcome = outcome(&adaptive(codec, 24, &adapt));
         let mut least = 0.5;
         for line in &outcome.metrics {
-            let Decision { density, choice, gain_min, gain } = decision(line);
+            let Decision { density, choice, gain_min, gain, .. } = decision(line);
             let (gain_min, gain) = (gain_min.unwrap(), gain.unwrap());
             assert!(0.0 < gain && gain <= gain_min && gain_min <= 1.0, "{codec}: {gain} {gain_min}");
             let expected = match () {

@@ -57,10 +57,7 @@ fn measured_costs_are_saved_and_asked_again() {
     assert_eq!(map.matches("<g><title>").count(), 8 * 7);
     assert!(map.contains("role=\"img\"") && map.contains("4096 workers, 400 Gbit/s: "), "{map}");
     let told = String::from_utf8(trainer(folder.path(), &again[..5]).stdout).unwrap();
-    assert!(
-        told.contains("Gbit/s below which a codec shortens a dense step")
-            && told.contains("A: topk:density=0.01")
-    );
+    assert!(told.contains("Break-even in Gbit/s by workers") && told.contains("A: topk:density=0.01"));
     assert!(told.lines().all(|line| line.chars().count() <= 80), "{told}");
 }
 

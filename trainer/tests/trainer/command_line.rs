@@ -194,7 +194,10 @@ fn lines_in_a_pipe_and_a_table_come_out_of_a_comparison() {
     let table = String::from_utf8(output.stdout).unwrap();
     assert!(table.contains("accuracy") && table.contains("\ntopk:density=0.01 "), "{table}");
     let progress = String::from_utf8(output.stderr).unwrap();
-    assert!(progress.lines().any(|line| line.starts_with("none, seed 2: step 4/4, loss ")), "{progress}");
+    let says =
+        |begin: &str, end: &str| progress.lines().any(|line| line.starts_with(begin) && line.contains(end));
+    assert!(says("none, seed 1 (run 1 of 4): step 4/4, loss ", ""), "{progress}");
+    assert!(says("none, seed 2 (run 2 of 4, about ", " left): step 4/4, loss "), "{progress}");
     assert!(!progress.contains('\u{1b}'), "no escape sequences in a pipe");
 }
 
@@ -247,30 +250,6 @@ fn a_folder_that_is_not_read_is_noted() {
     let output = trainer(folder.path(), &["train", "--steps", "1", "--data-dir", "here", "--out", "a"]);
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(said.contains("Note: data_dir = here: not read, because optdigits ships"), "{said}");
-}
-
-/// A line as the hook of the Python package writes it.
-const OF_THE_HOOK: &str = r#"{"codec":"powersgd:rank=2","step":0,"epoch":0,"loss":1.5,"lr":0.1,"bytes_up":10,"bytes_down":10,"ratio":20.0,"wire_ratio":19.0,"contributors":2,"encode_ns":1,"exchange_ns":2,"decode_ns":3,"residual_norm":1.0,"density":0.5,"target_density":null}
-"#;
-
-#[test]
-fn a_report_is_made_of_metrics_of_this_program_and_of_the_hook() {
-    let folder = tempfile::tempdir().unwrap();
-    let run = ["train", "--codec", "topk:density=0.1", "--steps", "5", "--hidden", "8", "--out", "sparse"];
-    assert!(trainer(folder.path(), &run).status.success());
-    std::fs::create_dir(folder.path().join("<b>hook")).unwrap();
-    std::fs::write(folder.path().join("<b>hook/metrics.jsonl"), OF_THE_HOOK).unwrap();
-    let made = trainer(folder.path(), &["report", "sparse", "<b>hook"]);
-    let said = String::from_utf8(made.stdout).unwrap();
-    assert!(made.status.success() && said.contains("Report: report.html"), "{said}");
-    assert!(said.contains("topk:density=0.1") && said.contains("powersgd:rank=2"), "{said}");
-    let page = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
-    assert_eq!(page.matches("<svg").count(), 4);
-    assert!(page.contains("&#60;b&#62;hook") && !page.contains("<b>"), "names are escaped");
-    let again = refusal_in(folder.path(), &["report", "sparse"]);
-    assert!(again.starts_with("report.html: exists already"), "{again}");
-    let none = refusal_in(folder.path(), &["report", "nowhere", "--out", "other.html"]);
-    assert!(none.starts_with("nowhere: "), "{none}");
 }
 
 #[test]

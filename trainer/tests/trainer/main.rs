@@ -25,6 +25,7 @@ mod packets;
 mod processes;
 mod real_data;
 mod recurrent;
+mod reports;
 mod runs;
 mod training;
 mod updates;
