@@ -47,6 +47,7 @@ pub mod config;
 pub mod data;
 pub mod job;
 pub mod model;
+mod nearest;
 pub mod optim;
 pub mod process;
 pub mod range;

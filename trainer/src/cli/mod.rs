@@ -143,10 +143,12 @@ fn usage(error: &clap::Error) -> String {
 #[cfg(not(feature = "zmq"))]
 const OF_ZMQ: [&str; 3] = ["serve", "join", "keygen"];
 
-/// The parser's message before its explanation, in one line.
+/// The parser's message before its explanation, and what it thinks was meant, in one line.
 fn first_paragraph(text: &str) -> String {
     let lines = text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim);
-    lines.collect::<Vec<_>>().join(" ").trim_start_matches("error: ").to_owned()
+    let message = lines.collect::<Vec<_>>().join(" ").trim_start_matches("error: ").to_owned();
+    let tip = text.lines().find_map(|line| line.trim().strip_prefix("tip: "));
+    tip.filter(|tip| tip.contains("similar")).map_or(message.clone(), |tip| format!("{message}; {tip}"))
 }
 
 /// The command line as `clap` knows it, for checks and completions.

@@ -47,7 +47,7 @@ mod tests {
         assert_eq!(counts, [1000, 3_100_000, 4_653_200, 25_000, 1_000_000_000]);
         let counts = ["7B", "2.5e7", "1e3", "0.35B", "1.1e1M"].map(|text| count(text).unwrap().get());
         assert_eq!(counts, [7_000_000_000, 25_000_000, 1000, 350_000_000, 11_000_000]);
-        for wrong in ["", "M", "B", "0", "-1", "1.5", "2.55e1", "1e99", "2T", "nan", "inf", "1e-3k"] {
+        for wrong in ["", "M", "B", "0", "-1", "1.5", "2.55e1", "1e99", "2T", "nan", "inf", "1e-4k"] {
             assert!(count(wrong).is_err(), "{wrong}");
         }
     }

@@ -5,11 +5,12 @@ use gradwire::{DecodeError, EncodeError, Encoder, Grad, Memory, Source, Spec, St
 
 use super::error::{CliError, FileFault, Place};
 use super::gradient::Gradient;
+use crate::nearest::spec_text;
 
 /// Reads a spelling.
 pub(crate) fn parse_spec(spelling: &str) -> Result<Spec, CliError> {
     Spec::parse(spelling)
-        .map_err(|error| CliError::Spec { spelling: spelling.to_owned(), reason: error.to_string() })
+        .map_err(|error| CliError::Spec { spelling: spelling.to_owned(), reason: spec_text(&error) })
 }
 
 /// One codec on one gradient, as rank 0 would encode it at step 0, from an empty memory.

@@ -106,7 +106,7 @@ fn write_text(entries: &[Entry], out: &mut impl Write) -> io::Result<()> {
 static HELP: LazyLock<String> = LazyLock::new(|| {
     let names = CODECS.iter().flat_map(|entry| entry.names).map(|(name, _)| *name);
     let names: Vec<&str> = names.collect();
-    format!("Codecs: {}. `trainer codec list` shows keys and examples of each.", names.join(", "))
+    format!("Codecs: {}. `trainer codec help NAME` shows the keys of one.", names.join(", "))
 });
 
 /// The names of all codecs, for the help of commands that take one.

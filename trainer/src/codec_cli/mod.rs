@@ -7,6 +7,7 @@
 //! | `decode` | a frame, or packets, to a file that any safetensors reader opens |
 //! | `inspect` | what a frame is made of |
 //! | `list` | every codec, its keys and examples |
+//! | `help` | one codec: its keys, their defaults and what they allow |
 //!
 //! Gradients are safetensors files with F32, F16 or BF16 tensors; the flat gradient is the tensors in the
 //! order of their data, as f32. A frame file is one frame, or the packets of one gradient one after the
@@ -23,6 +24,7 @@ mod error;
 mod files;
 mod frame;
 mod gradient;
+mod help;
 mod inspect;
 mod job;
 mod json;
@@ -41,6 +43,7 @@ pub use decode::DecodeArgs;
 pub use encode::EncodeArgs;
 pub use error::{CliError, FileFault};
 pub(crate) use gradient::Gradient;
+pub use help::HelpArgs;
 pub use inspect::InspectArgs;
 pub(crate) use job::parse_spec;
 pub use list::ListArgs;
@@ -51,6 +54,7 @@ pub(crate) use table::{grouped, significant};
 
 /// Arguments of `trainer codec`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(disable_help_subcommand = true)]
 pub struct CodecArgs {
     /// What to do.
     #[command(subcommand)]
@@ -70,6 +74,8 @@ pub enum CodecCommand {
     Inspect(InspectArgs),
     /// List every codec: names, numbers, kind, keys, examples
     List(ListArgs),
+    /// Explain one codec: its keys, their defaults and what they allow
+    Help(HelpArgs),
 }
 
 /// Runs one command and writes its output to `out`. It is not an error if the reader of `out` went away.
@@ -83,6 +89,7 @@ pub fn run(args: CodecArgs, out: &mut impl Write) -> Result<(), CliError> {
         CodecCommand::Decode(args) => decode::run(&args, out),
         CodecCommand::Inspect(args) => inspect::run(&args, out),
         CodecCommand::List(args) => list::run(&args, out),
+        CodecCommand::Help(args) => help::run(&args, out),
     };
     match result.and_then(|()| out.flush().map_err(CliError::Output)) {
         Err(CliError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),

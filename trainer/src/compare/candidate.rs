@@ -4,6 +4,7 @@ use gradwire::{Codec, Spec};
 use toml::{Table, Value};
 
 use crate::config::{ConfigError, RunConfig, Settings};
+use crate::nearest::field_text;
 use crate::range::RangeError;
 
 /// Settings that are the same for all: candidates train on the same task, with the same seeds.
@@ -85,7 +86,8 @@ impl Candidate {
     /// [`ConfigError`] if a key is unknown, or its value of the wrong type.
     pub fn settings(&self, shared: &Settings) -> Result<Settings, ConfigError> {
         let own: Settings = self.own.clone().try_into().map_err(|error: toml::de::Error| {
-            ConfigError::Conflict(format!("codec = {}: {}", self.codec, error.message().replace('\n', " ")))
+            let what = field_text(&error.message().replace('\n', " "));
+            ConfigError::Conflict(format!("codec = {}: {what}", self.codec))
         })?;
         let adapt = shared.adapt.clone().filter(|_| !self.is_dense());
         Ok(Settings { codec: Some(self.codec.clone()), ..own.over(Settings { adapt, ..shared.clone() }) })

@@ -9,6 +9,7 @@ use super::{ConfigError, RunConfig, Settings};
 use crate::config::link_rate::{spell_index, with_index};
 use crate::data::Source;
 use crate::model::ModelConfig;
+use crate::nearest::spec_text;
 use crate::range::{RangeError, require};
 
 /// More workers than this in one process measure the scheduler, not the method.
@@ -128,7 +129,7 @@ fn default_rate(model: &str, source: Source, is_sgd: bool) -> f64 {
 /// named even if it is the default.
 fn canonical(spelling: &str, has_link: bool) -> Result<String, ConfigError> {
     let refused = |what: String| ConfigError::Codec { spelling: spelling.replace(['\n', '\r'], " "), what };
-    let spec = Spec::parse(spelling).map_err(|error| refused(error.to_string()))?;
+    let spec = Spec::parse(spelling).map_err(|error| refused(spec_text(&error)))?;
     let printed = spec.to_string();
     let is_open = |spelling: &str| with_index(spelling, "auto").is_some();
     let is_named = has_link && !is_open(spelling) && is_open(&printed);

@@ -19,6 +19,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) use adapt::adapted;
 pub use error::ConfigError;
 
+use crate::nearest::field_text;
+
 /// Headings of the settings in the help of a command.
 const DATA: &str = "Data and model";
 const EXCHANGE: &str = "Exchange of gradients";
@@ -404,7 +406,7 @@ pub struct RunConfig {
 pub(crate) fn parse_toml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     toml::from_str(text).map_err(|error| {
         let line = error.span().map(|span| text[..span.start].matches('\n').count() + 1);
-        let what = error.message().replace('\n', " ");
+        let what = field_text(&error.message().replace('\n', " "));
         line.map_or(what.clone(), |line| format!("line {line}: {what}"))
     })
 }

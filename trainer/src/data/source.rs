@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use super::{DataError, DataFault, Dataset, Level, cifar, idx, optdigits, shakespeare, text};
+use crate::nearest::hint;
 use crate::range::RangeError;
 
 /// A data set that the trainer knows, by its name on the command line.
@@ -120,9 +121,10 @@ impl FromStr for Source {
     fn from_str(name: &str) -> Result<Self, RangeError> {
         let found = Self::NAMES.iter().find(|(known, _)| *known == name);
         let names = Self::NAMES.map(|(known, _)| known).join(", ");
-        found
-            .map(|&(_, source)| source)
-            .ok_or_else(|| RangeError::new("data", name, format!("one of {names}")))
+        found.map(|&(_, source)| source).ok_or_else(|| {
+            let near = hint(name, Self::NAMES.map(|(known, _)| known));
+            RangeError::new("data", name, format!("one of {names}{near}"))
+        })
     }
 }
 

@@ -5,6 +5,7 @@ use super::{
     CnnConfig, GptConfig, LstmConfig, MlpConfig, Model, ModelError, ResNetConfig, cnn, gpt, lstm, mlp, resnet,
 };
 use crate::data::{Batches, Dataset, Task};
+use crate::nearest::hint;
 use crate::range::RangeError;
 
 /// Images that are evaluated at once.
@@ -43,7 +44,11 @@ impl ModelConfig {
             "resnet20" => Ok(Self::ResNet20(ResNetConfig::default())),
             "gpt" => Ok(Self::Gpt(GptConfig::default())),
             "lstm" => Ok(Self::Lstm(LstmConfig::default())),
-            _ => Err(RangeError::new("model", name, format!("one of {}", Self::NAMES.join(", ")))),
+            _ => Err(RangeError::new(
+                "model",
+                name,
+                format!("one of {}{}", Self::NAMES.join(", "), hint(name, Self::NAMES)),
+            )),
         }
     }
 

@@ -14,7 +14,7 @@ pub use self::sentence::Piece;
 use self::paired::Verdict;
 use crate::compare::{Broken, Comparison, Entry};
 use crate::config::RunConfig;
-use crate::report::table::{decimal, ratio_text};
+use crate::report::numbers::{decimal, ratio_text};
 
 /// Dense training has learned if it went this share of the way from a blind guess to perfection: of accuracy,
 /// or of the logarithm of perplexity.

@@ -2,6 +2,7 @@
 //! the first time.
 
 pub mod headline;
+mod numbers;
 mod plot;
 mod results;
 pub mod runs;

@@ -3,8 +3,8 @@
 use gradwire_transports::cost::Link;
 use gradwire_transports::exchange::Route;
 
+use super::numbers::bits_per_second;
 use super::svg::{self, Axis, Chart, Curve};
-use super::table::bits_per_second;
 use crate::agreement::{Averaging, link};
 use crate::compare::{Comparison, Entry};
 use crate::record::Metrics;

@@ -8,9 +8,9 @@ use askama::Template;
 
 pub use self::value::Format;
 use self::value::{Grid, Value};
+use super::numbers::ratio_text;
 use super::plot::{Figure, density_chart, density_curve, density_of, is_changing, smoothed as by_window};
 use super::svg::{self, Axis, Chart, Curve};
-use super::table::ratio_text;
 use super::{Cell, Row, Rows};
 use crate::config::adapted;
 use crate::record::{LoggedRun, Metrics};

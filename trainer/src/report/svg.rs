@@ -8,7 +8,7 @@ use plotters::coord::combinators::BindKeyPoints;
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 
-use super::table::scientific;
+use super::numbers::scientific;
 use super::thin::thinned;
 use super::ticks::log_ticks;
 
@@ -41,6 +41,10 @@ const SIZE: (u32, u32) = (420, 300);
 /// Height of a line of text in the units of [`SIZE`]. The plotting library takes 1/1.24 of it as font size.
 const FONT: u32 = 18;
 
+/// Shares of an axis that a label needs: a word such as "100 MB" across, a line of text up.
+const ACROSS: f64 = 0.19;
+const UP: f64 = 0.1;
+
 /// Radius of a point, in the units of [`SIZE`].
 const DOT: i32 = 5;
 
@@ -63,7 +67,7 @@ fn series(number: usize) -> RGBColor {
 
 /// Bytes in powers of 1000.
 pub(super) fn bytes_label(value: f64) -> String {
-    let text = crate::report::table::bytes(value);
+    let text = crate::report::numbers::bytes(value);
     let (number, unit) = text.split_once(' ').unwrap_or((&text, ""));
     let number =
         if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number };
@@ -103,7 +107,8 @@ pub(super) fn draw(chart: &Chart<'_>, curves: &[Curve]) -> Option<String> {
     let spreads: Vec<[Curve; 2]> = chart.spreads.iter().map(|sides| sides.each_ref().map(shown)).collect();
     let all: Vec<&Curve> = curves.iter().chain(spreads.iter().flatten()).collect();
     let (x, y) = (range(&chart.x, &all, |point| point.0)?, range(&chart.y, &all, |point| point.1)?);
-    let (x_ticks, y_ticks) = (log_ticks(&x), log_ticks(&y));
+    let ticks = |axis: &Axis<'_>, range, room| if axis.is_log { log_ticks(range, room) } else { Vec::new() };
+    let (x_ticks, y_ticks) = (ticks(&chart.x, &x, ACROSS), ticks(&chart.y, &y, UP));
     let mut text = String::new();
     {
         let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
@@ -314,7 +319,7 @@ mod tests {
         let chart = Chart { x: axis("x"), y: axis("y"), overlaps: false, front: None, spreads: Vec::new() };
         for (low, high) in [(220.0, 250.0), (1.3, 1.9), (3e5, 8e5), (0.012, 0.5), (1e-3, 9e6)] {
             let svg = draw(&chart, &[vec![(low, high), (high, low)]]).unwrap();
-            assert!((6..=12).contains(&labels(&svg).len()), "{low} to {high}: {svg}");
+            assert!((6..=18).contains(&labels(&svg).len()), "{low} to {high}: {svg}");
         }
     }
 

@@ -188,7 +188,7 @@ fn bad_questions_are_refused_in_one_line() {
         (&["advise", "--run", "nowhere"], "nowhere: "),
         (
             &["advise", "--params", "0", "--compute-ms", "1"],
-            "invalid value '0' for '--params <N>': expected a number such as",
+            "invalid value '0' for '--params <N>': expected a whole number such as",
         ),
         (
             &["advise", "--params", "64", "--compute-ms", "5", "--codec", "topk:density=7"],

@@ -3,7 +3,7 @@
 use super::is_text;
 use crate::compare::{Entry, Spread};
 use crate::record::Summary;
-use crate::report::table::decimal;
+use crate::report::numbers::decimal;
 
 /// A loss of accuracy that matters, in points; at least what one test example is worth.
 const POINTS: f64 = 1.0;

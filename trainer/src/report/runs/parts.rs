@@ -2,7 +2,10 @@
 
 use super::value::{Grid, Value};
 use crate::record::{LoggedRun, Metrics};
-use crate::report::table::ratio_text;
+use crate::report::numbers::ratio_text;
+
+/// Runs that have a sentence each, at most.
+const MOST_SENTENCES: usize = 4;
 
 /// Seconds of a step, means over all steps but the first, which connects and allocates.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,25 +67,43 @@ impl Parts {
             part(Some(self.decode)),
             link.map_or(Value::none(), |(sending, step)| Value::share((sending / step).min(1.0))),
             self.perfect().map_or(Value::none(), |times| Value::number(times, ratio_text(times))),
+            self.bottleneck().map_or(Value::none(), |(part, _)| Value::text(part)),
         ]
     }
 
-    /// What holds the run up, in a sentence; none without the time of computing.
+    /// What takes most of a step, and how many seconds; none without the time of computing. Where the rate of
+    /// the link is not known, sending and waiting cannot be told apart.
+    fn bottleneck(&self) -> Option<(&'static str, f64)> {
+        let (compute, coding) = (("computing", self.compute?), ("coding", self.encode + self.decode));
+        let exchange = match self.sending {
+            Some(sending) => {
+                let sending = sending.min(self.exchange);
+                [("the network", sending), ("waiting", self.exchange - sending)]
+            }
+            None => [("exchange", self.exchange), ("waiting", 0.0)],
+        };
+        [compute, coding]
+            .into_iter()
+            .chain(exchange)
+            .reduce(|most, part| if part.1 > most.1 { part } else { most })
+    }
+
+    /// What holds the run up, in a sentence.
     fn verdict(&self, name: &str) -> Option<String> {
-        let (step, perfect) = (self.step()?, ratio_text(self.perfect()?));
-        let share = |part: f64| format!("{:.0} % of a step", 100.0 * part / step);
-        let (compute, coding) = (self.compute?, self.encode + self.decode);
-        let end = format!("a network without any delay would make its steps {perfect} as fast");
-        Some(if self.exchange >= compute.max(coding) {
-            format!(
-                "{name}: the network is the bottleneck. Exchange and waiting are {}; {end}",
-                share(self.exchange)
-            )
-        } else if compute >= coding {
-            format!("{name}: computing is the bottleneck. It is {}; {end}", share(compute))
-        } else {
-            format!("{name}: encoding and decoding are the bottleneck. They are {}; {end}", share(coding))
-        })
+        let (step, (part, seconds)) = (self.step()?, self.bottleneck()?);
+        let words = match part {
+            "the network" => "the network is the bottleneck. Sending is",
+            "waiting" => "waiting for other workers is the bottleneck. It is",
+            "exchange" => {
+                "exchange is the bottleneck: the network, or slower workers; --link-gbps tells them apart. It is"
+            }
+            "coding" => "encoding and decoding are the bottleneck. They are",
+            _ => "computing is the bottleneck. It is",
+        };
+        let (share, perfect) = (100.0 * seconds / step, ratio_text(self.perfect()?));
+        Some(format!(
+            "{name}: {words} {share:.0} % of a step. If an exchange took no time, steps would be {perfect} as fast"
+        ))
     }
 }
 
@@ -102,7 +123,9 @@ pub(super) fn table(runs: &[LoggedRun], gbps: Option<f64>) -> (Grid, Vec<String>
     let parts: Vec<Parts> = runs.iter().map(|run| Parts::of(run, gbps.or(run.link_gbps))).collect();
     let rows = runs.iter().zip(&parts).map(|(run, parts)| parts.row(&run.name)).collect();
     let verdicts = runs.iter().zip(&parts).filter_map(|(run, parts)| parts.verdict(&run.name));
-    (Grid::new("Where the time of a step goes", &head, rows), verdicts.collect())
+    // More are read in the table.
+    let verdicts = if runs.len() <= MOST_SENTENCES { verdicts.collect() } else { Vec::new() };
+    (Grid::new("Where the time of a step goes", &head, rows), verdicts)
 }
 
 #[cfg(test)]
@@ -117,13 +140,12 @@ mod tests {
     fn shares_add_up_and_a_perfect_network_takes_the_exchange_away() {
         let slow = parts(Some(0.02), [0.01, 0.16, 0.01], Some(0.12));
         let cells: Vec<String> = slow.row("run").into_iter().map(|value| value.text).collect();
-        assert_eq!(cells, ["run", "200 ms", "10 %", "5 %", "80 %", "20 %", "5 %", "60 %", "5.00x"]);
+        let expected =
+            ["run", "200 ms", "10 %", "5 %", "80 %", "20 %", "5 %", "60 %", "5.00x", "the network"];
+        assert_eq!(cells, expected);
         let text = slow.verdict("run").unwrap();
-        assert!(
-            text.starts_with("run: the network is the bottleneck. Exchange and waiting are 80 % of a step"),
-            "{text}"
-        );
-        assert!(text.ends_with("5.00x as fast"), "{text}");
+        assert!(text.starts_with("run: the network is the bottleneck. Sending is 60 % of a step."), "{text}");
+        assert!(text.ends_with("steps would be 5.00x as fast"), "{text}");
     }
 
     #[test]
@@ -133,10 +155,12 @@ mod tests {
             text(parts(Some(0.9), [0.01, 0.05, 0.04], None))
                 .contains("computing is the bottleneck. It is 90 %")
         );
-        assert!(
-            text(parts(Some(0.1), [0.5, 0.1, 0.3], None))
-                .contains("encoding and decoding are the bottleneck. They are 80 %")
-        );
+        let coding = text(parts(Some(0.1), [0.5, 0.1, 0.3], None));
+        assert!(coding.contains("encoding and decoding are the bottleneck. They are 80 %"), "{coding}");
+        let waiting = text(parts(Some(0.1), [0.0, 0.9, 0.0], Some(0.2)));
+        assert!(waiting.contains("waiting for other workers is the bottleneck. It is 70 %"), "{waiting}");
+        let unknown = text(parts(Some(0.1), [0.0, 0.9, 0.0], None));
+        assert!(unknown.contains("--link-gbps tells them apart. It is 90 %"), "{unknown}");
         assert_eq!(
             parts(None, [0.1; 3], None).verdict("a"),
             None,
@@ -149,7 +173,7 @@ mod tests {
     fn without_the_time_of_computing_parts_are_times_and_without_a_rate_nothing_is_said_of_the_link() {
         let cells: Vec<String> =
             parts(None, [0.001, 0.02, 0.003], None).row("hook").into_iter().map(|value| value.text).collect();
-        assert_eq!(cells, ["hook", "-", "-", "1.00 ms", "20.0 ms", "-", "3.00 ms", "-", "-"]);
+        assert_eq!(cells, ["hook", "-", "-", "1.00 ms", "20.0 ms", "-", "3.00 ms", "-", "-", "-"]);
     }
 
     #[test]

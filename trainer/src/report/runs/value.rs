@@ -1,7 +1,7 @@
 //! Tables whose cells are both text and numbers, in the forms that people paste.
 
 use crate::report::csv_line;
-use crate::report::table::{bytes, decimal, duration};
+use crate::report::numbers::{bytes, decimal, duration};
 use crate::terminal;
 
 /// A cell: what people read and, if it is a number, the number.

@@ -1,0 +1,155 @@
+//! `trainer codec help`: a codec's keys, what each allows and what it is by default.
+
+use std::io::{self, Write};
+
+use gradwire::registry::{CODECS, CodecEntry};
+use gradwire::{Spec, SpecError};
+
+use super::error::CliError;
+use crate::nearest::hint;
+use crate::terminal;
+
+/// Arguments of `trainer codec help`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct HelpArgs {
+    /// Name of a codec, such as topk
+    #[arg(value_name = "CODEC")]
+    name: String,
+}
+
+pub(super) fn run(args: &HelpArgs, out: &mut impl Write) -> Result<(), CliError> {
+    let name = args.name.as_str();
+    let names = || CODECS.iter().flat_map(|entry| entry.names).map(|(name, _)| *name);
+    let Some(entry) = CODECS.iter().find(|entry| entry.names.iter().any(|(known, _)| *known == name)) else {
+        let known: Vec<&str> = names().collect();
+        let reason = format!("no codec; expected one of {}{}", known.join(", "), hint(name, names()));
+        return Err(CliError::Spec { spelling: name.to_owned(), reason });
+    };
+    write_entry(name, entry, out).map_err(CliError::Output)
+}
+
+fn write_entry(name: &str, entry: &CodecEntry, out: &mut impl Write) -> io::Result<()> {
+    write!(out, "{}", terminal::paragraph(&format!("{name} [{}]: {}.", entry.kind, entry.summary)))?;
+    let plain = plain(name, entry);
+    let row = |key: &str| {
+        let (allowed, default) = (allowed(&plain, key), default(&plain, key));
+        let of = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        vec![key.to_owned(), of(default), of(allowed)]
+    };
+    let keys: Vec<&str> = entry.keys.split_whitespace().collect();
+    if !keys.is_empty() {
+        writeln!(out, "\nkey, its default, and what it allows:")?;
+        let rows: Vec<Vec<String>> = keys.into_iter().map(row).collect();
+        for [key, default, allowed] in
+            rows.iter().filter_map(|row| <&[String; 3]>::try_from(row.as_slice()).ok())
+        {
+            write!(out, "{}", terminal::paragraph(&format!("  {key:12} {default:8}  {allowed}")))?;
+        }
+        writeln!(
+            out,
+            "A key alone stands for key=true. Write keys after the name: {name}:key=value,key=value"
+        )?;
+    }
+    writeln!(out)?;
+    entry.examples.iter().try_for_each(|example| writeln!(out, "  {example}"))
+}
+
+/// The shortest spelling: the name, with the keys of its first example if it needs some.
+fn plain(name: &str, entry: &CodecEntry) -> String {
+    let of_name = entry.examples.iter().filter(|example| example.split(':').next() == Some(name));
+    let mut plain = std::iter::once(name).chain(of_name.copied());
+    plain.find(|spelling| Spec::parse(spelling).is_ok()).unwrap_or(name).to_owned()
+}
+
+/// The spelling with another value of a key.
+fn with(plain: &str, key: &str, value: &str) -> String {
+    let (name, pairs) = plain.split_once(':').unwrap_or((plain, ""));
+    let others = pairs.split(',').filter(|pair| !pair.is_empty() && pair.split('=').next() != Some(key));
+    let own = format!("{key}={value}");
+    format!("{name}:{}", others.map(str::to_owned).chain([own]).collect::<Vec<_>>().join(","))
+}
+
+/// What the key allows, as its fault says it.
+fn allowed(plain: &str, key: &str) -> Option<String> {
+    match Spec::parse(&with(plain, key, "?")) {
+        Err(SpecError::BadValue { allowed, .. }) => Some(allowed.to_string()),
+        _ => None,
+    }
+}
+
+/// The value without which a spelling means the same: one of the key's words, or a number.
+fn default(plain: &str, key: &str) -> Option<String> {
+    let same = Spec::parse(plain).ok()?;
+    // The canonical spelling has some keys always.
+    let printed = same.to_string();
+    let pairs = printed.split_once(':').map_or("", |(_, pairs)| pairs).split(',');
+    let shown = pairs.filter_map(|pair| pair.split_once('=')).find(|(other, _)| *other == key);
+    if let Some((_, value)) = shown {
+        return Some(value.to_owned());
+    }
+    let words = match Spec::parse(&with(plain, key, "?")) {
+        Err(SpecError::BadValue { allowed: gradwire::format::Allowed::OneOf(words), .. }) => words,
+        _ => &[],
+    };
+    let numbers = NUMBERS.iter().copied();
+    words
+        .iter()
+        .copied()
+        .chain(numbers)
+        .find(|value| Spec::parse(&with(plain, key, value)) == Ok(same))
+        .map(str::to_owned)
+}
+
+/// Numbers that are defaults of some key.
+const NUMBERS: [&str; 21] = [
+    "0", "0.001", "0.01", "0.1", "0.25", "0.5", "0.9", "1", "2", "3", "4", "5", "8", "16", "64", "128",
+    "256", "512", "1024", "4096", "inf",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn help(name: &str) -> Result<String, String> {
+        let mut out = Vec::new();
+        let told = run(&HelpArgs { name: name.to_owned() }, &mut out);
+        told.map(|()| String::from_utf8(out).unwrap()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn every_key_of_every_codec_says_what_it_allows() {
+        for (name, _) in CODECS.iter().flat_map(|entry| entry.names) {
+            let entry =
+                CODECS.iter().find(|entry| entry.names.iter().any(|(known, _)| known == name)).unwrap();
+            let text = help(name).unwrap();
+            for key in entry.keys.split_whitespace() {
+                assert!(text.contains(&format!("  {key} ")), "{name}: {key}: {text}");
+            }
+            assert!(entry.examples.iter().all(|example| text.contains(example)), "{text}");
+        }
+    }
+
+    #[test]
+    fn defaults_mean_the_same_as_nothing() {
+        for (name, key, expected) in [
+            ("topk", "density", "0.01"),
+            ("topk", "index", "auto"),
+            ("topk", "values", "f32"),
+            ("dgc", "momentum", "0.9"),
+            ("qsgd", "bits", "4"),
+            ("topk", "unit", "model"),
+            ("efsign", "unit", "tensor"),
+        ] {
+            assert_eq!(default(name, key).as_deref(), Some(expected), "{name} {key}");
+            assert_eq!(Spec::parse(&with(name, key, expected)), Spec::parse(name), "{name} {key}");
+        }
+        assert!(allowed("topk", "density").unwrap().contains("1e-9"), "{:?}", allowed("topk", "density"));
+        assert_eq!(allowed("topk", "dense_1d").as_deref(), Some("one of false true"));
+    }
+
+    #[test]
+    fn a_name_that_is_nearly_one_is_corrected() {
+        let told = help("topkk").unwrap_err();
+        assert!(told.contains("expected one of none, f16") && told.ends_with("did you mean topk?"), "{told}");
+    }
+}
