@@ -152,7 +152,7 @@ mod tests {
             ("powersgd:rank=2", &["powersgd:rank=2"]),
             (
                 "qsgd:levels=64,norm=l2,bucket=4294967295",
-                &["qsgd:levels=64,", "norm=l2,bucket=", "4294967295"],
+                &["qsgd:levels=64,", "norm=l2,", "bucket=", "4294967295"],
             ),
             (
                 "dgc:density=0.0001,dense_1d=false lr=0.1",

@@ -6,6 +6,7 @@ use gradwire::registry::{CODECS, CodecEntry};
 use gradwire::{Spec, SpecError};
 
 use super::error::CliError;
+use super::list::write_words;
 use crate::nearest::hint;
 use crate::terminal;
 
@@ -32,18 +33,15 @@ fn write_entry(name: &str, entry: &CodecEntry, out: &mut impl Write) -> io::Resu
     write!(out, "{}", terminal::paragraph(&format!("{name} [{}]: {}.", entry.kind, entry.summary)))?;
     let plain = plain(name, entry);
     let row = |key: &str| {
-        let (allowed, default) = (allowed(&plain, key), default(&plain, key));
         let of = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-        vec![key.to_owned(), of(default), of(allowed)]
+        [key.to_owned(), of(default(&plain, key)), of(allowed(&plain, key))]
     };
     let keys: Vec<&str> = entry.keys.split_whitespace().collect();
     if !keys.is_empty() {
         writeln!(out, "\nkey, its default, and what it allows:")?;
-        let rows: Vec<Vec<String>> = keys.into_iter().map(row).collect();
-        for [key, default, allowed] in
-            rows.iter().filter_map(|row| <&[String; 3]>::try_from(row.as_slice()).ok())
-        {
-            write!(out, "{}", terminal::paragraph(&format!("  {key:12} {default:8}  {allowed}")))?;
+        let rows = keys.into_iter().map(row);
+        for [key, default, allowed] in rows {
+            write_words(out, &format!("  {key:16} {default:8}  "), allowed.split(' '))?;
         }
         writeln!(
             out,

@@ -71,7 +71,7 @@ impl Name {
 const WIDTH: usize = 80;
 
 /// Words after a title, on as many lines as they need.
-fn write_words<'a>(
+pub(super) fn write_words<'a>(
     out: &mut impl Write,
     title: &str,
     words: impl Iterator<Item = &'a str>,

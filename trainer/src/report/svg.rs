@@ -332,7 +332,7 @@ mod tests {
         let lines = Chart { x: axis(), y: axis(), overlaps: false, front: None, spreads: spreads() };
         let svg = draw(&lines, std::slice::from_ref(&curve)).unwrap();
         assert_eq!(svg.matches("<polygon").count(), 1, "{svg}");
-        assert!(svg.contains("fill:var(--c0)") && labels(&svg).contains(&"90"), "the band fits: {svg}");
+        assert!(svg.contains("fill:var(--c0)") && labels(&svg).contains(&"80"), "the band fits: {svg}");
         let points = Chart { front: Some(Vec::new()), spreads: spreads(), ..lines };
         let svg = draw(&points, std::slice::from_ref(&curve)).unwrap();
         assert_eq!((svg.matches("<polygon").count(), svg.matches("<circle").count()), (0, 2), "{svg}");

@@ -40,7 +40,12 @@ fn a_report_is_made_of_metrics_of_this_program_and_of_the_hook() {
     let page = fs::read_to_string(folder.path().join("report.html")).unwrap();
     assert_eq!(page.matches("<svg").count(), 4);
     assert!(page.contains("&#60;b&#62;hook") && !page.contains("<b>"), "names are escaped");
-    assert!(page.contains("perfect\nnetwork") && page.contains("trainer train --codec"), "{page}");
+    assert!(
+        page.contains("perfect network")
+            && page.contains("bottleneck</th>")
+            && page.contains("trainer train --codec"),
+        "{page}"
+    );
     let again = refusal_in(folder.path(), &["report", "sparse"]);
     assert!(again.starts_with("report.html: exists already"), "{again}");
     let none = refusal_in(folder.path(), &["report", "nowhere", "--out", "other.html"]);

@@ -115,10 +115,11 @@ pub(super) fn table(runs: &[LoggedRun], gbps: Option<f64>) -> (Grid, Vec<String>
         "compute",
         "encode",
         "exchange",
-        "of which\nwaiting",
+        "of it waiting",
         "decode",
         "link used",
-        "perfect\nnetwork",
+        "perfect network",
+        "bottleneck",
     ];
     let parts: Vec<Parts> = runs.iter().map(|run| Parts::of(run, gbps.or(run.link_gbps))).collect();
     let rows = runs.iter().zip(&parts).map(|(run, parts)| parts.row(&run.name)).collect();

@@ -73,6 +73,7 @@ pub enum Format {
 impl Grid {
     /// Without the columns of which nothing is known in any row.
     pub(super) fn new(title: &str, head: &[&str], rows: Vec<Vec<Value>>) -> Self {
+        assert!(rows.iter().all(|row| row.len() == head.len()), "a cell for each title");
         let is_known = |column: usize| rows.iter().any(|row| row[column].text != NOTHING);
         let known: Vec<usize> = (0..head.len()).filter(|&column| is_known(column)).collect();
         let chosen = |row: Vec<Value>| known.iter().map(|&column| row[column].clone()).collect();
