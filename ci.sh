@@ -289,7 +289,7 @@ check_study() {
   timeout -k 5 "$study_seconds" "$study" "$trainer" "$folder/optimizers" --quick
   "$study" "$trainer" "$folder/optimizers" --table
   rows=$("$study" "$trainer" "$folder/optimizers" --table | grep -c ' ×, ')
-  [[ $rows == 12 ]] || fail "the table has $rows rows, expected one for each of the 12 methods"
+  [[ $rows == 16 ]] || fail "the table has $rows rows, expected one for each of the 16 methods"
   # The costs are recorded ones, so that the answers are those of the documentation.
   benches/utility/utility.py "$trainer" benches/utility/measured > "$folder/utility.md"
   while IFS= read -r row; do

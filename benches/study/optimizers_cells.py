@@ -12,11 +12,12 @@ class Method:
     optimizer: str
     codec: str
     local_steps: int = 1
+    more: tuple = ()
 
     def command(self):
         """What `trainer train` is asked for."""
         local = ("--local-steps", self.local_steps) if self.local_steps > 1 else ()
-        return ("--optimizer", self.optimizer, "--codec", self.codec, *local)
+        return ("--optimizer", self.optimizer, "--codec", self.codec, *local, *self.more)
 
 
 # The first is what all others are compared with. Of updates and local steps, densities that make 50 and 100 times fewer bytes
@@ -26,9 +27,13 @@ METHODS = {
     "local4-topk-18%": Method("adamw", "topk:density=0.18,values=q4", 4),
     "local8-topk-18%": Method("adamw", "topk:density=0.18,values=q4", 8),
     "local4-qsgd": Method("adamw", "qsgd:bits=2,rounding=nearest", 4),
+    "local4-efsign": Method("adamw", "efsign", 4),
     "local8-dense": Method("adamw", "none", 8),
+    "local8-nesterov": Method("adamw", "none", 8, ("--outer-lr", 0.7, "--outer-momentum", 0.9)),
+    "local8-sparseloco": Method("adamw", "topk:density=0.0156,chunk=4096,values=q2", 8, ("--residual-decay", 0.95)),
     "updates-topk-3.2%": Method("adamw-updates", "topk:density=0.032,values=q4"),
     "updates-topk-1.35%": Method("adamw-updates", "topk:density=0.0135,values=q4"),
+    "updates-powersgd": Method("adamw-updates", "powersgd:rank=1"),
     "gradients-topk-10%": Method("adamw", "topk:density=0.1,values=q4"),
     "gradients-topk-1%": Method("adamw", "topk:density=0.01,values=q4"),
     "gradients-topk-0.1%": Method("adamw", "topk:density=0.001,values=q4"),
@@ -52,7 +57,7 @@ class Task:
         """As people use AdamW: warm-up and cosine, clipped at 1. The trainer counts exchanges."""
         steps = (QUICK_BATCHES if is_quick else self.batches) // local_steps
         schedule = ("--schedule", "cosine", "--warmup", steps // 10, "--clip", 1, "--beta2", 0.95)
-        every = max(1, steps // self.evaluations)
+        every = steps if is_quick else max(1, steps // self.evaluations)
         return (*self.settings, *schedule, "--steps", steps, "--eval-every", every, "--checkpoint-every", every)
 
 
