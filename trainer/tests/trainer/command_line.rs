@@ -257,7 +257,10 @@ fn licences_and_version_are_told() {
     let folder = tempfile::tempdir().unwrap();
     let said = |argument| String::from_utf8(trainer(folder.path(), &[argument]).stdout).unwrap();
     assert!(said("--licenses").contains("CC BY 4.0"));
-    assert_eq!(said("--version").lines().next(), Some(concat!("trainer ", env!("CARGO_PKG_VERSION"))));
+    let release = concat!("trainer ", env!("CARGO_PKG_VERSION"), "\n");
+    assert_eq!(said("-V"), release);
+    let reads = "reads frames of version 1, saved memories of 1, 3, checkpoints of 1\n";
+    assert_eq!(said("--version"), format!("{release}{reads}"));
     assert!(said("--help").contains("compare"));
 }
 
