@@ -7,7 +7,7 @@
 set -euo pipefail
 
 ordinary=(fmt shell workflows words documents tree layers clippy doc features test no_std firmware msrv platforms package format bench-smoke quickstart study mpi zmq fuzz python)
-nightly=(lab miri deny mpich arch platforms-trainer streams instructions fuzz-long bench-full semver release)
+nightly=(lab metrics miri deny mpich arch platforms-trainer streams instructions fuzz-long bench-full semver release)
 declare -A purpose=(
   [fmt]="every package is formatted by rustfmt"
   [shell]="shellcheck has nothing to say about the scripts"
@@ -34,6 +34,7 @@ declare -A purpose=(
   [fuzz]="every fuzz target builds and runs for some seconds from the golden frames"
   [python]="the Python package: lints, types and stubs, tests and docstrings on the wheel for manylinux_2_28, sdist, command line; DDP with torch"
   [lab]="on hosts of their own, over links that are slow, far, lossy or cut: the contract over MPI and ZeroMQ, hostile peers, a short soak, hooks of torch"
+  [metrics]="with the feature metrics: lints, and the page for Prometheus agrees with what runs write down"
   [miri]="Miri finds no undefined behaviour in the kernels, AVX2 loops included, and in the index coders"
   [deny]="licences, sources and bans of the dependencies are as deny.toml says; advisories where reachable"
   [mpich]="the contract, every fault, a payload above 2 GiB and training under MPICH as well"
@@ -451,6 +452,16 @@ check_miri() {
     RUSTFLAGS="-C target-feature=+avx2,+bmi1,+bmi2,+lzcnt,+popcnt,+sse4.2,+f16c" \
       cargo +nightly miri test -p gradwire --no-default-features --lib -- "${skip[@]}" kernels::
   fi
+}
+
+check_metrics() {
+  need_c_compiler
+  need_library zmq libzmq3-dev
+  need_component clippy
+  cargo clippy --release -p gradwire-trainer --all-targets --features zmq,metrics -- -D warnings
+  cargo test --release -p gradwire-trainer --features zmq,metrics --lib monitor
+  cargo test --release -p gradwire-trainer --features zmq,metrics --test trainer monitor
+  cargo test --release -p gradwire-trainer --features zmq,metrics --test remote outsiders
 }
 
 check_deny() {

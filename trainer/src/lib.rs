@@ -19,6 +19,7 @@
 //! | [`data`], [`model`], [`optim`] | what is trained, and how well |
 //! | `advise`, `simulate` | which codec makes the shortest step on which link; a recorded run on another cluster |
 //! | [`cli`], [`codec_cli`] | the command line |
+//! | `log` | events on standard error: lines for people, or JSON |
 //! | `remote`, behind the feature `zmq` | a server, and workers on other machines |
 //!
 //! # Determinism
@@ -31,6 +32,7 @@
 //!
 //! | feature | adds |
 //! | --- | --- |
+//! | `metrics` | `--metrics-listen`: numbers for Prometheus |
 //! | `mpi` | `mpirun -n 4 trainer train …`: every process is a worker |
 
 #![deny(unsafe_code)]
@@ -46,6 +48,7 @@ pub mod compare;
 pub mod config;
 pub mod data;
 pub mod job;
+mod log;
 pub mod model;
 mod nearest;
 pub mod optim;

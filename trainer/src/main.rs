@@ -1,6 +1,6 @@
 //! The `trainer` binary: arguments in, exit code out.
 
-use std::io::{Write, stderr, stdout};
+use std::io::stdout;
 use std::process::ExitCode;
 
 use gradwire_trainer::process::launch::Launch;
@@ -17,8 +17,7 @@ fn main() -> ExitCode {
             if let Ok(Some(launch)) = Launch::detect() {
                 launch.let_first_speak();
             }
-            // If standard error is closed, there is no one left to tell.
-            let _ = writeln!(stderr(), "trainer: {failure}");
+            gradwire_trainer::cli::report_failure(&failure);
             ExitCode::from(failure.exit_code())
         }
     }

@@ -15,11 +15,9 @@ use std::ffi::OsStr;
 use std::io::Write;
 use std::sync::LazyLock;
 
-#[cfg(feature = "zmq")]
-use clap::Args;
-#[cfg(not(feature = "zmq"))]
+#[cfg(not(all(feature = "zmq", feature = "metrics")))]
 use clap::error::ErrorKind;
-use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use self::advise::{AdviseArgs, advise};
 use self::compare::{CompareArgs, compare, quick_start};
@@ -30,8 +28,8 @@ use self::simulate::{SimulateArgs, simulate};
 use self::train::{TrainArgs, train};
 use crate::checkpoint;
 use crate::codec_cli::{self, CodecArgs};
-pub use crate::command::Failure;
-use crate::command::{Again, Output, unless_nobody_reads};
+use crate::command::{Again, LogArgs, Output, unless_nobody_reads};
+pub use crate::command::{Failure, report as report_failure};
 use crate::process::launch::Launch;
 #[cfg(feature = "zmq")]
 use crate::remote;
@@ -119,9 +117,10 @@ fn again(program: &OsStr, matches: &ArgMatches) -> Again {
     let own = clap::Command::new("");
     let own = match command {
         #[cfg(feature = "zmq")]
-        "serve" => remote::ServeArgs::augment_args(own),
+        "serve" => LogArgs::augment_args(remote::ServeArgs::augment_args(own)),
         #[cfg(feature = "zmq")]
-        "join" => remote::JoinArgs::augment_args(own),
+        "join" => LogArgs::augment_args(remote::JoinArgs::augment_args(own)),
+        "train" => LogArgs::augment_args(own),
         _ => own,
     };
     Again::of(program, command, matches, &own)
@@ -130,6 +129,10 @@ fn again(program: &OsStr, matches: &ArgMatches) -> Again {
 /// The parser's message or, if the parser cannot know the reason, what it means.
 fn usage(error: &clap::Error) -> String {
     let text = first_paragraph(&error.to_string());
+    #[cfg(not(feature = "metrics"))]
+    if error.kind() == ErrorKind::UnknownArgument && text.contains("'--metrics-listen'") {
+        return format!("{text}: this program was built without it; build it with --features metrics");
+    }
     #[cfg(not(feature = "zmq"))]
     if error.kind() == ErrorKind::InvalidSubcommand
         && OF_ZMQ.iter().any(|name| text.contains(&format!("'{name}'")))
@@ -157,6 +160,17 @@ pub fn command() -> clap::Command {
 }
 
 impl Cli {
+    fn log_args(&self) -> LogArgs {
+        match &self.command {
+            Some(Command::Train(args)) => args.log,
+            #[cfg(feature = "zmq")]
+            Some(Command::Serve(args)) => args.log,
+            #[cfg(feature = "zmq")]
+            Some(Command::Join(args)) => args.log,
+            _ => LogArgs::default(),
+        }
+    }
+
     /// Whether several processes may do this: together, or each as the worker that it is told to be.
     fn is_for_all(&self) -> bool {
         match self.command {
@@ -177,6 +191,7 @@ impl Cli {
                 launch.by
             )));
         }
+        self.log_args().start()?;
         match self.command {
             None => quick_start(&self.output, again, out),
             Some(Command::Train(args)) => train(&args, again, out),

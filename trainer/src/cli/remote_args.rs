@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::settings::settings;
 use crate::codec_cli::codecs_help;
+use crate::command::LogArgs;
 use crate::config::Settings;
 use crate::job::JobError;
 
@@ -12,6 +13,8 @@ use crate::job::JobError;
 pub(super) struct RemoteArgs<Own: clap::Args> {
     #[command(flatten)]
     pub(super) own: Own,
+    #[command(flatten)]
+    pub(super) log: LogArgs,
     /// Codec with its settings, such as none, topk:density=0.01, qsgd:bits=4 [default: topk:density=0.01]
     #[arg(long, value_name = "SPEC")]
     codec: Option<String>,

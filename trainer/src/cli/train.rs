@@ -9,8 +9,8 @@ use super::settings::{length_alone, settings};
 use crate::checkpoint::{self, Found};
 use crate::codec_cli::codecs_help;
 use crate::command::{
-    Again, Begin, CHECKPOINT_EVERY, Failure, LINES, Output, create_folder, done, explained, output_in,
-    present_run, quoted, reopen_to_end, to_end,
+    Again, Begin, CHECKPOINT_EVERY, Failure, LINES, LogArgs, Output, create_folder, done, explained,
+    output_in, present_run, quoted, reopen_to_end, to_end,
 };
 use crate::compare::grid;
 use crate::config::{RunConfig, Settings};
@@ -48,6 +48,8 @@ pub(super) struct TrainArgs {
     config: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
+    #[command(flatten)]
+    pub(super) log: LogArgs,
     #[command(flatten)]
     settings: Settings,
 }

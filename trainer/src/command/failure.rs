@@ -1,6 +1,6 @@
 //! Why a command ends without having done its work.
 
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write, stderr};
 use std::path::Path;
 
 use super::again::Again;
@@ -8,6 +8,7 @@ use super::again::Again;
 use super::remote_error::RemoteError;
 use crate::codec_cli::CliError;
 use crate::job::JobError;
+use crate::log;
 use crate::process::interrupt;
 use crate::process::launch::UnknownWorld;
 use crate::process::threads::NoThread;
@@ -109,6 +110,17 @@ impl Failure {
             Self::Interrupted { .. } | Self::ComparisonInterrupted { .. } => interrupt::EXIT_CODE,
             Self::Run(_) | Self::NoThread(_) | Self::Broken { .. } | Self::Output(_) => 1,
         }
+    }
+}
+
+/// Tells the user why the program ends, in one line.
+pub fn report(failure: &Failure) {
+    let is_wished = failure.exit_code() == interrupt::EXIT_CODE;
+    match failure {
+        // If standard error is closed, there is no one left to tell.
+        _ if !log::is_started() => drop(writeln!(stderr(), "trainer: {failure}")),
+        _ if is_wished => tracing::warn!("{failure}"),
+        _ => tracing::error!("{failure}"),
     }
 }
 

@@ -4,6 +4,7 @@ mod again;
 mod begin;
 mod defaults;
 mod failure;
+mod log_args;
 mod output;
 mod present;
 #[cfg(feature = "zmq")]
@@ -12,8 +13,9 @@ mod remote_error;
 pub(crate) use again::{Again, quoted};
 pub(crate) use begin::{Begin, done, output_in};
 pub(crate) use defaults::{CHECKPOINT_EVERY, LINES};
-pub use failure::Failure;
+pub use failure::{Failure, report};
 pub(crate) use failure::{explained, unless_nobody_reads};
+pub(crate) use log_args::LogArgs;
 #[cfg(feature = "zmq")]
 pub(crate) use output::reopen;
 pub(crate) use output::{Output, create_folder, reopen_to_end, to_end};

@@ -49,6 +49,7 @@ mod system {
 
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     use signal_hook::iterator::Signals;
+    use tracing::warn;
 
     use super::{Again, EXIT_CODE, NoThread, Ordering, requested};
     use crate::process::ignored::is_ignored;
@@ -102,11 +103,11 @@ mod system {
 
     fn acknowledge(again: Again) {
         match again {
-            Again::EndsAtOnce => eprintln!("trainer: ends after this step; again: at once"),
+            Again::EndsAtOnce => warn!("ends after this step; again: at once"),
             #[cfg(feature = "mpi")]
             Again::IsTheSame => {
                 if matches!(Launch::detect(), Ok(Some(Launch { rank: 0, .. }))) {
-                    eprintln!("trainer: all workers end after this step");
+                    warn!("all workers end after this step");
                 }
             }
         }

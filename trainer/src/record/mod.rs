@@ -6,6 +6,8 @@
 pub(crate) mod events;
 pub mod folder;
 mod logged;
+#[cfg(feature = "metrics")]
+pub(crate) mod monitor;
 mod origin;
 pub mod progress;
 mod sums;

@@ -4,12 +4,18 @@
 use std::fmt;
 use std::io::{IsTerminal, Write, stderr};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use tracing::info;
 
+use crate::log;
 use crate::model::Evaluating;
 use crate::record::Metrics;
+
+/// Between two drawings of a bar.
+const TICK: Duration = Duration::from_millis(200);
 
 /// The progress of one run.
 #[derive(Debug)]
@@ -34,7 +40,12 @@ impl Progress {
     /// than a moment.
     pub fn showing(evaluating: &Arc<Evaluating>, label: &str, steps: u64, lines: u64) -> Self {
         let every = if lines == 0 { 0 } else { steps.div_ceil(lines).max(1) };
-        let bar = (lines > 0 && stderr().is_terminal() && can_move()).then(|| bar(label, steps, evaluating));
+        let may_draw = lines > 0 && log::is_plain() && stderr().is_terminal() && can_move();
+        let bar = may_draw.then(|| bar(label, steps, evaluating));
+        if let Some(bar) = &bar {
+            log::draw_above(Some(bar));
+            tick(bar);
+        }
         Self { label: label.to_owned(), steps, every, bar, part: "validation" }
     }
 
@@ -55,7 +66,12 @@ impl Progress {
             {
                 let Self { label, steps, .. } = self;
                 let (step, loss, rest) = (metrics.step + 1, metrics.loss, self.evaluation(metrics));
-                self.line(&format!("{label}: step {step}/{steps}, loss {loss:.4}{rest}"));
+                let line = format!("{label}: step {step}/{steps}, loss {loss:.4}{rest}");
+                if log::is_plain() {
+                    self.line(&line);
+                } else {
+                    info!(target: log::PROGRESS, run = label, step, steps, loss, "{line}");
+                }
             }
             None => {}
         }
@@ -74,6 +90,7 @@ impl Progress {
     pub fn line(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(text),
+            None if log::is_started() => info!(target: log::PROGRESS, "{text}"),
             // A reader that went away is no reason to stop a run.
             None => drop(writeln!(stderr(), "{text}")),
         }
@@ -82,6 +99,7 @@ impl Progress {
     /// The run has ended.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {
+            log::draw_above(None);
             bar.finish_and_clear();
         }
     }
@@ -102,7 +120,18 @@ fn bar(label: &str, steps: u64, evaluating: &Arc<Evaluating>) -> ProgressBar {
         };
         bar.set_style(style.with_key("evaluating", show));
     }
-    // An evaluation is shown by the ticks.
-    bar.enable_steady_tick(Duration::from_millis(200));
     bar
+}
+
+/// Draws the bar again and again, so that it shows how far an evaluation has come. Without a thread for that
+/// it moves with the steps alone.
+fn tick(bar: &ProgressBar) {
+    let bar = bar.downgrade();
+    let draw = move || {
+        while let Some(bar) = bar.upgrade().filter(|bar| !bar.is_finished()) {
+            bar.tick();
+            thread::sleep(TICK);
+        }
+    };
+    let _ = thread::Builder::new().name("progress".to_owned()).spawn(draw);
 }

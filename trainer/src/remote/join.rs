@@ -9,6 +9,7 @@ use gradwire_transports::zmq::{
     Bound, Entry, PublicKey, Roster, Security, ZmqError, ZmqTransport, read_public,
 };
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
+use tracing::{info, warn};
 
 use super::args::{KeyArgs, seconds};
 use super::job::{downlink, prepare, resolve};
@@ -21,6 +22,8 @@ use crate::command::{Again, CHECKPOINT_EVERY, Failure, RemoteError, done};
 use crate::config::Settings;
 use crate::job::{Job, JobError};
 use crate::process::interrupt;
+#[cfg(feature = "metrics")]
+use crate::record::monitor::monitor;
 use crate::run::RunError;
 use crate::step::{Recalled, StepError, Worker};
 
@@ -194,7 +197,7 @@ impl<'a> Run<'a> {
         if self.worker.transport().session(SERVER).is_some() {
             return Ok(());
         }
-        eprintln!("trainer: the server is gone; waiting for it");
+        warn!("the server is gone; waiting for it");
         let end = Deadline::after(wait);
         let mut met = self.worker.transport().rejoin(Deadline::now());
         while let Err(ZmqError::NotAllThere { .. }) = met
@@ -247,7 +250,7 @@ impl<'a> Run<'a> {
                 if leaves != Leaves::No {
                     return Ok(End::Interrupted);
                 }
-                eprintln!("trainer: out of the run at step {}; asking to begin again", notice.step);
+                warn!(step = notice.step, "out of the run at step {}; asking to begin again", notice.step);
                 return Ok(End::Out);
             }
         }
@@ -266,10 +269,10 @@ impl<'a> Run<'a> {
         };
         let replica = Replica::from_bytes(state, &self.job.layout)?;
         self.worker.restore(&replica).map_err(ReplicaError::from)?;
-        eprintln!("trainer: let in for step {}", notice.step);
+        info!(step = notice.step, "let in for step {}", notice.step);
         match self.worker.recall(notice.step) {
             Recalled::Known => {
-                eprintln!("trainer: the memory is as it was before step {}", notice.step);
+                info!(step = notice.step, "the memory is as it was before step {}", notice.step);
                 return Ok(Some(notice));
             }
             Recalled::Unknown => self.age(&notice),
@@ -290,13 +293,17 @@ impl<'a> Run<'a> {
         }
         match done {
             Ok(record) => {
+                #[cfg(feature = "metrics")]
+                if let Some(monitor) = monitor() {
+                    monitor.step(std::slice::from_ref(&record), self.job.config.workers);
+                }
                 if !record.contributors.contains(record.rank) {
-                    eprintln!("trainer: step {step}: too late; the frame was given back");
+                    warn!(step, "step {step}: too late; the frame was given back");
                 }
                 Ok(())
             }
             Err(StepError::Exchange(ExchangeError::NoQuorum { .. })) => {
-                eprintln!("trainer: step {step} was void; the frame was given back");
+                warn!(step, "step {step} was void; the frame was given back");
                 Ok(())
             }
             Err(StepError::Exchange(ExchangeError::Transport(error))) => Err(error.into()),
@@ -312,8 +319,9 @@ impl<'a> Run<'a> {
     /// Forgets the residual, which belongs to other parameters than the server's.
     fn forget(&mut self, notice: &Notice) {
         let lost = self.worker.weigh_residual(0.0);
-        eprintln!(
-            "trainer: the run had other parameters before step {} when this state was written; \
+        warn!(
+            lost_norm = lost,
+            "the run had other parameters before step {} when this state was written; \
              the residual, norm {lost:.6}, is lost",
             notice.step
         );
@@ -324,7 +332,7 @@ impl<'a> Run<'a> {
         let missed = self.next.map_or(0, |next| next.abs_diff(notice.step));
         let lost = self.worker.weigh_residual(residual_weight(missed, self.residual_age));
         if missed > 0 {
-            eprintln!("trainer: {missed} steps away; of the residual, norm {lost:.6} is lost");
+            warn!(missed, lost_norm = lost, "{missed} steps away; of the residual, norm {lost:.6} is lost");
         }
     }
 }

@@ -115,7 +115,7 @@ fn older_of(newest: &Checkpoint, found: Found, job: &Job) -> Result<Known, Check
 }
 
 fn warn(error: &CheckpointError) {
-    eprintln!("trainer: {error}; if the server goes back that far, the memory of that step is not known");
+    tracing::warn!("{error}; if the server goes back that far, the memory of that step is not known");
 }
 
 /// Makes the worker remember its residuals before the steps of these checkpoints. Returns the last one's

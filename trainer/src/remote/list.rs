@@ -40,8 +40,8 @@ impl List {
             roster.and_then(|roster| transport.readmit(roster).map_err(|error| error.to_string()));
         let path = self.path.display();
         match readmitted {
-            Ok(()) => eprintln!("trainer: {path}: read again"),
-            Err(what) => eprintln!("trainer: {path}: {what}; the list stays as it was"),
+            Ok(()) => tracing::info!("{path}: read again"),
+            Err(what) => tracing::warn!("{path}: {what}; the list stays as it was"),
         }
     }
 

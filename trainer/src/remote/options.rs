@@ -3,7 +3,10 @@
 use gradwire::{Gather, Spec};
 use gradwire_transports::Rank;
 use gradwire_transports::inbox::InboxLimits;
-use gradwire_transports::zmq::{Log, Returns, Roster, Security, Terms, Topology, ZmqLimits, ZmqOptions};
+use gradwire_transports::zmq::{
+    Event, Log, Returns, Roster, Security, Terms, Topology, ZmqLimits, ZmqOptions,
+};
+use tracing::{info, warn};
 
 use crate::job::Job;
 
@@ -62,6 +65,9 @@ pub(super) fn options(
     let mut options = ZmqOptions::new(rank, roster, topology, security, terms(job, downlink));
     options.returns = Returns::AtAnyTime;
     options.limits = limits(job, downlink, may_miss);
-    options.log = Log::new(|event| eprintln!("trainer: {event}"));
+    options.log = Log::new(|event| match event {
+        Event::Joined { .. } | Event::Resumed { .. } | Event::Listed { .. } => info!("{event}"),
+        _ => warn!("{event}"),
+    });
     options
 }

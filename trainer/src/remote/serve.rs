@@ -8,6 +8,7 @@ use gradwire_transports::exchange::{ExchangeError, ServerOptions};
 use gradwire_transports::zmq::roll::{Change, Rules, Server};
 use gradwire_transports::zmq::{Bound, Entry, Roster, Security, ZmqTransport};
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
+use tracing::{info, warn};
 
 use super::args::{KeyArgs, seconds};
 use super::begin::BeginArgs;
@@ -24,10 +25,13 @@ use crate::command::{
 use crate::config::{ConfigError, RunConfig, Settings};
 use crate::data::Part;
 use crate::job::{Job, JobError};
+use crate::log;
 use crate::model::eval::Evaluation;
 use crate::process::interrupt;
 use crate::range::{RangeError, require};
 use crate::record::folder::Folder;
+#[cfg(feature = "metrics")]
+use crate::record::monitor::monitor;
 use crate::record::{StepRecord, Sums};
 use crate::run::collect::Collected;
 use crate::run::in_folder::{go_on_writing, write_down};
@@ -171,7 +175,12 @@ fn listening_again(again: &Again, bound: &Bound, listen: &str) -> Again {
 /// Says where workers find this server, and what each of them may cost it.
 fn announce(bound: &Bound, bytes_per_peer: usize, out: &mut impl Write) -> Result<(), Failure> {
     let (endpoint, megabytes) = (bound.endpoint().unwrap_or(""), bytes_per_peer as f64 / 1e6);
-    writeln!(out, "listening at {endpoint}, at most {megabytes:.1} MB for each worker")?;
+    let line = format!("listening at {endpoint}, at most {megabytes:.1} MB for each worker");
+    if !log::is_plain() {
+        info!(endpoint, "{line}");
+        return Ok(());
+    }
+    writeln!(out, "{line}")?;
     Ok(out.flush()?)
 }
 
@@ -187,7 +196,7 @@ fn in_folder(
     let outcome = match checkpoint {
         Some(checkpoint) => {
             go_on_writing(job, folder, checkpoint, "", 0, |(checkpoint, before), observer| {
-                eprintln!("trainer: continuing at step {} of {}", checkpoint.steps, job.steps);
+                info!(step = checkpoint.steps, "continuing at step {} of {}", checkpoint.steps, job.steps);
                 let sums = before.iter().collect();
                 // From here on the run needs no memory for the steps that it has done.
                 drop(before);
@@ -278,7 +287,13 @@ impl<'a> Run<'a> {
     fn steps(&mut self, first: u64, out: &mut impl Write) -> Result<(), RemoteError> {
         let mut step = first;
         while step < self.job.steps {
+            #[cfg(feature = "metrics")]
+            let waiting = Instant::now();
             self.wait_for_quorum(step)?;
+            #[cfg(feature = "metrics")]
+            if let Some(monitor) = monitor() {
+                monitor.waited(waiting.elapsed());
+            }
             self.set_quorum();
             let tag = Tag::new(self.worker.transport().membership().epoch, step);
             if self.roll.members() < self.quorum {
@@ -340,8 +355,9 @@ impl<'a> Run<'a> {
     fn set_quorum(&mut self) {
         let quorum = self.roll.quorum();
         if quorum != self.quorum {
-            eprintln!(
-                "trainer: the quorum is now {quorum}: {} ranks can take part",
+            warn!(
+                quorum,
+                "the quorum is now {quorum}: {} ranks can take part",
                 1 + self.worker.transport().admitted()
             );
         }
@@ -353,9 +369,16 @@ impl<'a> Run<'a> {
     /// is lost.
     fn hear(&mut self, tag: Tag, hash: u64) -> Result<(), RemoteError> {
         for (rank, norm) in self.roll.reports(self.worker.transport(), tag, hash)? {
+            #[cfg(feature = "metrics")]
+            if let Some(monitor) = monitor() {
+                monitor.residual(rank, norm);
+            }
             if let Some(lost) = self.collected.hear_of(rank, norm) {
-                eprintln!(
-                    "trainer: step {}: {rank} is back with a residual of norm {norm:.6}; of the residual that it had, norm {lost:.6} is lost",
+                warn!(
+                    step = tag.step,
+                    rank = rank.0,
+                    lost_norm = lost,
+                    "step {}: {rank} is back with a residual of norm {norm:.6}; of the residual that it had, norm {lost:.6} is lost",
                     tag.step
                 );
             }
@@ -366,7 +389,11 @@ impl<'a> Run<'a> {
     /// Names the frames that were refused.
     fn refuse(&mut self, step: u64, refused: &[(Rank, gradwire::DecodeError)], contributors: &[Rank]) {
         for (rank, error) in refused {
-            eprintln!("trainer: step {step}: frame of {rank} refused: {error}");
+            warn!(step, rank = rank.0, "step {step}: frame of {rank} refused: {error}");
+            #[cfg(feature = "metrics")]
+            if let Some(monitor) = monitor() {
+                monitor.frame_refused(*rank);
+            }
             // Of a worker that sends packets, others may be in the mean.
             if !contributors.contains(rank) {
                 self.roll.spoiled(*rank, error.to_string());
@@ -380,7 +407,7 @@ impl<'a> Run<'a> {
             Ok(mut record) => {
                 self.refuse(step, &record.frames_refused, record.contributors.as_slice());
                 for capped in &record.frames_capped {
-                    eprintln!("trainer: step {step}: {capped}");
+                    warn!(step, "step {step}: {capped}");
                 }
                 // The server receives what workers sent, and the other way round.
                 let bytes = record.bytes_up + record.bytes_down;
@@ -414,7 +441,10 @@ impl<'a> Run<'a> {
         let changes: Vec<Change> =
             self.roll.close(self.worker.transport(), closed, next, || state, deadline)?;
         for change in changes {
-            eprintln!("trainer: before step {}: {change}", next.0);
+            match change {
+                Change::Joined { .. } => info!(step = next.0, "before step {}: {change}", next.0),
+                _ => warn!(step = next.0, "before step {}: {change}", next.0),
+            }
             if let Change::Left { rank, lost_norm } = change {
                 self.collected.lose(rank, lost_norm);
             }
@@ -429,6 +459,10 @@ impl<'a> Run<'a> {
         let line = format!(
             "step {step}: loss {loss:.4}, {there} contributors, {down:.2} MB from workers, {up:.2} MB to them"
         );
+        if !log::is_plain() {
+            info!(step, loss, contributors = there, down_mb = down, up_mb = up, "{line}");
+            return Ok(());
+        }
         // A reader that went away is no reason to stop a run.
         let _ = writeln!(out, "{line}").and_then(|()| out.flush());
         Ok(())
@@ -440,7 +474,7 @@ impl<'a> Run<'a> {
         let measured = self.worker.evaluate(Part::Test, self.job.config.checkpoint_every > 0)?;
         // A worker that does not take the last message in time has the parameters of an earlier step.
         if let Err(error) = self.worker.transport().close(Deadline::after(FAREWELL)) {
-            eprintln!("trainer: at the end: {error}");
+            warn!("at the end: {error}");
         }
         let Some(tested) = measured.complete() else { return Err(RunError::Interrupted { steps }.into()) };
         let end = Final { counters: self.worker.counters(), evaluation: Some(tested), best_steps: None };

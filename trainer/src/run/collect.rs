@@ -16,6 +16,8 @@ use crate::checkpoint::{Checkpoint, Snapshot, Totals};
 use crate::job::Job;
 use crate::model::eval::Evaluation;
 use crate::model::hash::{combined_hash, params_hash};
+#[cfg(feature = "metrics")]
+use crate::record::monitor::monitor;
 use crate::record::{Metrics, Origin, StepRecord, Summary, Sums, break_even_gbps, over, ring_bytes};
 
 /// The collected records of a run.
@@ -109,6 +111,10 @@ impl Collected {
         self.totals.elapsed_ns = self.elapsed().as_nanos() as u64;
         let metrics = Metrics::new(job, &records);
         observer.step(&metrics).map_err(RunError::Observer)?;
+        #[cfg(feature = "metrics")]
+        if let Some(monitor) = monitor() {
+            monitor.step(&records, job.config.workers);
+        }
         self.sums.add(&metrics);
         if let Some(kept) = &mut self.metrics {
             kept.push(metrics);

@@ -40,12 +40,39 @@ fn forward(mut from: TcpStream, mut to: TcpStream, damages: bool) {
     }
 }
 
+/// What was refused and waited for is counted.
+#[cfg(feature = "metrics")]
+fn counted(server: &mut Process) {
+    let line = server.says("metrics at http://");
+    let page = page(line.strip_prefix("metrics at http://").unwrap().strip_suffix("/metrics").unwrap());
+    assert!(page.contains("\ngradwire_frames_refused_total{rank=\"2\"} 3\n"), "{page}");
+    for known in [
+        "gradwire_contributions_total{rank=\"1\"} ",
+        "gradwire_quorum_wait_seconds_total ",
+        "gradwire_workers 3\n",
+    ] {
+        assert!(page.contains(known), "{known}\n{page}");
+    }
+}
+
+/// What Prometheus gets.
+#[cfg(feature = "metrics")]
+fn page(address: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let mut said = String::new();
+    stream.read_to_string(&mut said).unwrap();
+    said
+}
+
 #[test]
 fn a_worker_that_sends_garbage_is_shut_out_and_the_others_go_on() {
     let folder = tempfile::tempdir().unwrap();
     let run = ["--workers", "3", "--batch", "96", "--steps", "1000000", "--hidden", "8", "--insecure"];
     let mut serve = trainer();
     serve.args(["serve", "--listen", "tcp://127.0.0.1:*", "--report-every", "1"]).args(run);
+    #[cfg(feature = "metrics")]
+    serve.args(["--metrics-listen", "127.0.0.1:0"]);
     let mut server = Process::start("server", serve.arg("--out").arg(folder.path().join("run")));
     let line = server.says("listening at ");
     let endpoint = line.strip_prefix("listening at ").unwrap().split(',').next().unwrap().to_owned();
@@ -61,6 +88,8 @@ fn a_worker_that_sends_garbage_is_shut_out_and_the_others_go_on() {
     hostile.says("that rank was shut out of this run");
     assert_eq!(hostile.ends(), Some(2));
     server.says(" 2 contributors");
+    #[cfg(feature = "metrics")]
+    counted(&mut server);
     server.signal("-INT");
     assert_eq!(server.ends(), Some(130));
     drop(honest);

@@ -19,6 +19,8 @@ mod loaders;
 mod local_steps;
 mod longer;
 mod means;
+#[cfg(feature = "metrics")]
+mod monitor;
 mod naive;
 mod normalised;
 mod packets;
@@ -29,6 +31,7 @@ mod reports;
 mod runs;
 mod training;
 mod updates;
+mod watching;
 
 use gradwire_trainer::config::{RunConfig, Settings};
 use gradwire_trainer::job::Job;
