@@ -471,7 +471,12 @@ impl RunConfig {
     /// Workers whose steps are recorded: all of them, or over the network only the server, to which the
     /// others report little.
     pub fn reporting_workers(&self) -> usize {
-        if self.transport == "zmq" { 1 } else { self.workers }
+        if self.comes_and_goes() { 1 } else { self.workers }
+    }
+
+    /// Whether workers come and go during the run, as they do over the network.
+    pub fn comes_and_goes(&self) -> bool {
+        self.transport == "zmq"
     }
 
     /// Number of replicas that differ from each other: one a worker with gossip, otherwise a single one that

@@ -18,7 +18,7 @@ use std::time::Duration;
 use gradwire_transports::exchange::Capped;
 use gradwire_transports::exchange::Report;
 use gradwire_transports::gossip::Mixed;
-use gradwire_transports::{Counters, Rank, RankSet, cost};
+use gradwire_transports::{Counters, Rank, RankSet};
 use serde::{Deserialize, Deserializer, Serialize};
 
 pub use self::logged::{LogError, LoggedRun};
@@ -181,8 +181,8 @@ pub struct Metrics {
     pub bytes_down: u64,
     /// Dense f32 bytes over frame bytes; `null` when the step was refused, or is the first of a delayed run.
     pub ratio: Option<f64>,
-    /// Bytes of a dense f32 ring, both ways, over bytes sent and received; `null` for one worker, which sends
-    /// nothing.
+    /// Bytes of a dense f32 ring of the workers that took part, both ways, over bytes sent and received;
+    /// `null` if fewer than two took part, because such a ring sends nothing.
     pub wire_ratio: Option<f64>,
     /// Workers whose gradients are in the mean; with gossip, workers whose models are in the first one's.
     pub contributors: usize,
@@ -236,10 +236,17 @@ pub(crate) fn over(a: f64, b: f64) -> Option<f64> {
     (b != 0.0).then(|| a / b)
 }
 
-/// Bytes that a dense f32 ring of this job would send and receive in a step, all workers together.
-pub(crate) fn ring_bytes(job: &Job) -> f64 {
-    let workers = job.config.workers;
-    2.0 * workers as f64 * cost::ring_bytes(workers, 4.0 * job.layout.len() as f64)
+/// Links of the rings of these steps, each one fewer than its workers: those that are in the mean where
+/// workers come and go, otherwise all. `more_than_one` is what the steps have beyond one worker in each mean.
+pub(crate) fn ring_links(job: &Job, steps: u64, more_than_one: u64) -> u64 {
+    let config = &job.config;
+    if config.comes_and_goes() { more_than_one } else { steps * (config.workers as u64).saturating_sub(1) }
+}
+
+/// Bytes that dense f32 rings of this job would send and receive, all workers together. A ring of N workers
+/// sends 2(N−1)/N of the gradient N times, so the bytes follow from the links of all steps together.
+pub(crate) fn ring_bytes(job: &Job, links: u64) -> f64 {
+    4.0 * links as f64 * 4.0 * job.layout.len() as f64
 }
 
 impl Metrics {
@@ -255,6 +262,7 @@ impl Metrics {
         let squares: f64 = records.iter().map(|record| record.residual_norm * record.residual_norm).sum();
         let evaluation = first.evaluation;
         let is_text = job.model.context() > 0;
+        let links = ring_links(job, 1, first.contributors.len().saturating_sub(1) as u64);
         Self {
             step: first.step,
             epoch: first.step / job.steps_per_epoch,
@@ -263,7 +271,7 @@ impl Metrics {
             bytes_up: up,
             bytes_down: down,
             ratio: over(dense, sum(|record| record.frame_bytes as u64) as f64),
-            wire_ratio: over(ring_bytes(job), (up + down) as f64),
+            wire_ratio: (links > 0).then(|| over(ring_bytes(job, links), (up + down) as f64)).flatten(),
             contributors: first.contributors.len(),
             compute_ns: Some(mean_ns(|record| record.compute)),
             encode_ns: mean_ns(|record| record.encode),
@@ -287,11 +295,17 @@ impl Metrics {
     }
 }
 
-/// Bits that each worker saves against a dense f32 ring, over the seconds that it spends for that, in Gbit/s.
-pub(crate) fn break_even_gbps(job: &Job, steps: f64, bytes_up: u64, spent_seconds: f64) -> Option<f64> {
-    let workers = job.config.workers;
-    let ring = steps * cost::ring_bytes(workers, 4.0 * job.layout.len() as f64);
-    let saved = ring - bytes_up as f64 / workers as f64;
+/// Bits that each worker saves against dense f32 rings, over the seconds that it spends for that, in Gbit/s.
+/// `links` are those of the rings of all steps.
+pub(crate) fn break_even_gbps(
+    job: &Job,
+    (steps, links): (u64, u64),
+    bytes_up: u64,
+    spent_seconds: f64,
+) -> Option<f64> {
+    let workers = 1.0 + over(links as f64, steps as f64)?;
+    let sent = ring_bytes(job, links) / 2.0;
+    let saved = (sent - bytes_up as f64) / workers;
     (saved > 0.0 && spent_seconds > 0.0).then(|| 8e-9 * saved / spent_seconds)
 }
 
@@ -342,7 +356,7 @@ pub struct Summary {
     pub bytes_down: u64,
     /// Dense f32 bytes over frame bytes, over the whole run.
     pub ratio: Option<f64>,
-    /// Bytes of a dense f32 ring over bytes sent and received, over the whole run.
+    /// Bytes of dense f32 rings of the workers that took part in each step, over bytes sent and received.
     pub wire_ratio: Option<f64>,
     /// Time of the run, evaluations included.
     pub seconds: f64,

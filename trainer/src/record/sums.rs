@@ -13,6 +13,8 @@ pub(crate) struct Sums {
     pub(crate) steps: u64,
     pub(crate) bytes_up: u64,
     pub(crate) bytes_down: u64,
+    /// Workers whose gradients are in the means, but one for each step that has any.
+    pub(crate) more_than_one: u64,
     pub(crate) encode_seconds: f64,
     pub(crate) exchange_seconds: f64,
     pub(crate) decode_seconds: f64,
@@ -27,6 +29,7 @@ impl Sums {
         self.steps += 1;
         self.bytes_up += line.bytes_up;
         self.bytes_down += line.bytes_down;
+        self.more_than_one += line.contributors.saturating_sub(1) as u64;
         self.encode_seconds += seconds(line.encode_ns);
         self.exchange_seconds += seconds(line.exchange_ns);
         self.decode_seconds += seconds(line.decode_ns);

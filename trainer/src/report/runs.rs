@@ -137,7 +137,7 @@ fn row(run: &LoggedRun) -> Vec<Value> {
         Value::bytes(sum(|line| line.bytes_up)),
         Value::bytes(sum(|line| line.bytes_down)),
         overall(run, |line| line.ratio),
-        overall(run, |line| line.wire_ratio),
+        wire(run),
     ]
 }
 
@@ -150,6 +150,15 @@ fn overall(run: &LoggedRun, of: fn(&Metrics) -> Option<f64>) -> Value {
     }
     let ratio = inverse.len() as f64 / inverse.iter().sum::<f64>();
     Value::number(ratio, ratio_text(ratio))
+}
+
+/// Bytes of dense rings over bytes sent and received, of all steps together: workers may come and go, so the
+/// rings of the steps differ. Bytes of a step without a ring count too.
+fn wire(run: &LoggedRun) -> Value {
+    let moved = |line: &Metrics| (line.bytes_up + line.bytes_down) as f64;
+    let rings: f64 = run.metrics.iter().map(|line| line.wire_ratio.unwrap_or(0.0) * moved(line)).sum();
+    let ratio = rings / run.metrics.iter().map(moved).sum::<f64>();
+    if rings > 0.0 { Value::number(ratio, ratio_text(ratio)) } else { Value::none() }
 }
 
 /// A table of the page; its rows have the colours of their curves.

@@ -18,7 +18,9 @@ use crate::model::eval::Evaluation;
 use crate::model::hash::{combined_hash, params_hash};
 #[cfg(feature = "metrics")]
 use crate::record::monitor::monitor;
-use crate::record::{Metrics, Origin, StepRecord, Summary, Sums, break_even_gbps, over, ring_bytes};
+use crate::record::{
+    Metrics, Origin, StepRecord, Summary, Sums, break_even_gbps, over, ring_bytes, ring_links,
+};
 
 /// The collected records of a run.
 pub(crate) struct Collected {
@@ -255,6 +257,7 @@ impl Collected {
     fn summary(&self, job: &Job, evaluation: Option<Evaluation>) -> Summary {
         let (config, sums) = (&job.config, &self.sums);
         let (steps, up) = (sums.steps as f64, sums.bytes_up);
+        let links = ring_links(job, sums.steps, sums.more_than_one);
         let dense = steps * 4.0 * (job.layout.len() * config.reporting_workers()) as f64;
         let tested = |of: fn(&Evaluation) -> f64| evaluation.as_ref().map_or(f64::NAN, of);
         Summary {
@@ -276,13 +279,18 @@ impl Collected {
             bytes_up: up,
             bytes_down: sums.bytes_down,
             ratio: over(dense, self.totals.frame_bytes as f64),
-            wire_ratio: over(steps * ring_bytes(job), (up + sums.bytes_down) as f64),
+            wire_ratio: over(ring_bytes(job, links), (up + sums.bytes_down) as f64),
             seconds: self.elapsed().as_secs_f64(),
             compute_seconds: self.totals.compute_ns as f64 * 1e-9 / config.reporting_workers() as f64,
             encode_seconds: sums.encode_seconds,
             exchange_seconds: sums.exchange_seconds,
             decode_seconds: sums.decode_seconds,
-            break_even_gbps: break_even_gbps(job, steps, up, sums.encode_seconds + sums.decode_seconds),
+            break_even_gbps: break_even_gbps(
+                job,
+                (sums.steps, links),
+                up,
+                sums.encode_seconds + sums.decode_seconds,
+            ),
             params_hash: format!("{:016x}", self.hash),
             best_steps: None,
             notes: self.notes(job),

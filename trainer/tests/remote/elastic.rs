@@ -1,6 +1,8 @@
 //! Workers that come late, die, fall silent and come back, and a server that is started again.
 
-use crate::support::{Keys, Process, join, serve};
+use std::collections::BTreeSet;
+
+use crate::support::{Keys, Process, join, serve, trainer};
 
 const RUN: [&str; 4] = ["--workers", "4", "--steps", "1000"];
 /// Long enough for a worker to come back in it.
@@ -15,6 +17,36 @@ fn scene(keys: &Keys, run: &[&str], patience: &[&str], ranks: &[usize]) -> (Proc
         server.says(&format!("rank {rank} takes part"));
     }
     (server, endpoint, workers)
+}
+
+/// Dense rings of the workers that took part, over the bytes that went through the server, in every line of
+/// the record, in the summary and in the report. Returns the numbers of workers that took part.
+fn counts_what_was_there(keys: &Keys) -> BTreeSet<u64> {
+    let read = |name: &str| std::fs::read_to_string(keys.run().join(name)).unwrap();
+    let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+    let summary = json(&read("summary.json"));
+    let params = summary["params"].as_f64().unwrap();
+    let (mut rings, mut bytes, mut numbers) = (0.0, 0.0, BTreeSet::new());
+    for line in read("metrics.jsonl").lines().map(json) {
+        let moved = line["bytes_up"].as_f64().unwrap() + line["bytes_down"].as_f64().unwrap();
+        let contributors = line["contributors"].as_u64().unwrap();
+        // Each of them sends and receives 2(N - 1)/N of 4 bytes a parameter.
+        let ring = 16.0 * params * contributors.saturating_sub(1) as f64;
+        match line["wire_ratio"].as_f64() {
+            Some(ratio) => assert!((ratio * moved / ring - 1.0).abs() < 1e-9, "{line}"),
+            None => assert!(contributors < 2, "{line}"),
+        }
+        (rings, bytes) = (rings + ring, bytes + moved);
+        numbers.insert(contributors);
+    }
+    let ratio = summary["wire_ratio"].as_f64().unwrap();
+    assert!((ratio * bytes / rings - 1.0).abs() < 1e-9, "{ratio} is not {}", rings / bytes);
+    let mut report = trainer();
+    let shown =
+        report.arg("report").arg(keys.run()).arg("--out").arg(keys.run().join("r.html")).output().unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains(&format!("{ratio:.1}")), "{ratio} is not in {shown}");
+    numbers
 }
 
 #[test]
@@ -33,6 +65,7 @@ fn a_worker_that_joins_in_the_middle_ends_with_the_same_parameters() {
     for worker in workers {
         assert_eq!(worker.hash(), hash);
     }
+    assert!(counts_what_was_there(&keys).is_superset(&BTreeSet::from([2, 3])));
 }
 
 /// With the median itself as the cap, about every second frame is too long.
@@ -92,6 +125,7 @@ fn a_worker_that_sleeps_misses_steps_and_gets_the_new_state() {
     for worker in workers {
         assert_eq!(worker.hash(), hash);
     }
+    assert!(counts_what_was_there(&keys).is_superset(&BTreeSet::from([3, 4])));
 }
 
 #[test]
