@@ -19,9 +19,12 @@ from sandbox import RUN
 
 HERE = Path(__file__).resolve().parent
 # A bucket holds one packet of the largest size at least; four leave room for timers that come late.
-SMALLEST_BUCKET_BYTES = 4 * 1514
-# How long packets may wait in a queue before more are dropped.
-LONGEST_QUEUE = "50ms"
+LARGEST_PACKET = 1514
+SMALLEST_BUCKET_BYTES = 4 * LARGEST_PACKET
+# How long packets may wait in a queue before more are dropped, in milliseconds, and how many may wait at least: a modem
+# keeps more than a switch.
+LONGEST_QUEUE = 50
+FEWEST_QUEUED = 32
 # Open MPI takes the hosts for one machine unless it is told, and notices a network that was cut only when it is asked to.
 MPI_PARAMETERS = {
     "plm_rsh_agent": str(HERE / "host_agent.sh"),
@@ -43,17 +46,18 @@ def address(host):
 
 class Network:
     """`count` hosts, numbered from 1. A rate is in Mbit/s, a delay in ms one way, a loss the share of packets.
+    A host has that rate both ways, or the rate `to_hosts` for what it receives.
 
     Without a rate links are as fast as the kernel is.
     """
 
-    def __init__(self, count, rate=1000, delay=0, loss=0, seed=1):
+    def __init__(self, count, rate=1000, delay=0, loss=0, seed=1, to_hosts=None):
         self.hosts = range(1, count + 1)
         self._switch = None
         for host in self.hosts:
             _make_host(host)
             if rate is not None:
-                self.set_rate(host, rate)
+                self.set_rate(host, rate, to_hosts)
         if delay or loss:
             self._switch = _switch_in_user_space(self.hosts, delay, loss, seed)
         else:
@@ -75,12 +79,10 @@ class Network:
             for kind in ("netns", "uts"):
                 _sh(f"umount {RUN}/{kind}/h{host}")
 
-    def set_rate(self, host, rate):
-        """Mbit/s up and down."""
-        bucket = max(SMALLEST_BUCKET_BYTES, rate * 125)
-        tokens = f"tbf rate {rate}mbit burst {bucket} latency {LONGEST_QUEUE}"
-        _sh(f"tc -n h{host} qdisc replace dev eth0 root {tokens}")
-        _sh(f"tc qdisc replace dev v{host} root {tokens}")
+    def set_rate(self, host, rate, to_host=None):
+        """Mbit/s up and down, or up and `to_host` down."""
+        _sh(f"tc -n h{host} qdisc replace dev eth0 root {_tokens(rate)}")
+        _sh(f"tc qdisc replace dev v{host} root {_tokens(to_host or rate)}")
 
     def cut(self, host):
         """Nothing reaches the host or leaves it, and nobody is told."""
@@ -103,6 +105,12 @@ class Network:
         for name in variables:
             launcher += ["-x", name]
         return self.start(1, [*launcher, *command], **options)
+
+
+def _tokens(rate):
+    bucket = max(SMALLEST_BUCKET_BYTES, round(rate * 125))
+    queue = max(LONGEST_QUEUE, round(FEWEST_QUEUED * LARGEST_PACKET * 8 / (rate * 1000)))
+    return f"tbf rate {round(rate * 1000)}kbit burst {bucket} latency {queue}ms"
 
 
 def on_host(host):

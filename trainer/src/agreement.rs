@@ -1,5 +1,8 @@
 //! How workers agree: on the mean of all gradients, or by moving towards their neighbours.
 
+#[cfg(feature = "zmq")]
+use std::time::Duration;
+
 use gradwire::state::MemoryChoice;
 use gradwire::{Codec, Density, Grad, Layout, Memory, Selection, Spec, StepKey, Unit};
 use gradwire_transports::collective::Wire;
@@ -92,6 +95,14 @@ impl Agreement {
     pub(crate) fn set_quorum(&mut self, quorum: usize) {
         if let Self::Mean(means) = self {
             means.exchange.set_quorum(quorum);
+        }
+    }
+
+    /// Sets how long a server waits for frames.
+    #[cfg(feature = "zmq")]
+    pub(crate) fn set_patience(&mut self, patience: Duration) {
+        if let Self::Mean(means) = self {
+            means.exchange.set_patience(patience);
         }
     }
 

@@ -97,6 +97,11 @@ impl Failure {
         Self::Usage(format!("{}: {what}", path.display()))
     }
 
+    /// What to tell the user. Most messages repeat an argument, and a shell may have put a secret key there.
+    pub fn message(&self) -> String {
+        without_secrets(&self.to_string())
+    }
+
     /// 2 for bad input, for which nothing was written; 1 for a later failure.
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -116,11 +121,12 @@ impl Failure {
 /// Tells the user why the program ends, in one line.
 pub fn report(failure: &Failure) {
     let is_wished = failure.exit_code() == interrupt::EXIT_CODE;
+    let message = failure.message();
     match failure {
         // If standard error is closed, there is no one left to tell.
-        _ if !log::is_started() => drop(writeln!(stderr(), "trainer: {failure}")),
-        _ if is_wished => tracing::warn!("{failure}"),
-        _ => tracing::error!("{failure}"),
+        _ if !log::is_started() => drop(writeln!(stderr(), "trainer: {message}")),
+        _ if is_wished => tracing::warn!("{message}"),
+        _ => tracing::error!("{message}"),
     }
 }
 
@@ -128,6 +134,22 @@ impl From<UnknownWorld> for Failure {
     fn from(error: UnknownWorld) -> Self {
         Self::Usage(error.to_string())
     }
+}
+
+/// The mark of a secret in a key file.
+const SECRET: &str = "gradwire-secret";
+
+/// Hides what follows each mark of a secret.
+fn without_secrets(text: &str) -> String {
+    let mut parts = text.split(SECRET);
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let secret = part.trim_start();
+        let rest =
+            secret.trim_start_matches(|next: char| next.is_ascii_graphic() && !"'\"`\\".contains(next));
+        shown += &format!("{SECRET} (not shown){rest}");
+    }
+    shown
 }
 
 impl From<RangeError> for Failure {
@@ -154,4 +176,28 @@ pub(crate) fn explained(
         RunError::Interrupted { steps } => Failure::Interrupted { steps, command: again.from(folder.path()) },
         other => other.into(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_follows_the_mark_of_a_secret_is_shown() {
+        for (text, shown) in [
+            ("no secret", "no secret"),
+            ("'gradwire-secret aB#-:x' found", "'gradwire-secret (not shown)' found"),
+            (
+                "gradwire-public K\ngradwire-secret S!\n: no file",
+                "gradwire-public K\ngradwire-secret (not shown)\n: no file",
+            ),
+            (
+                "gradwire-secretS and gradwire-secret  T",
+                "gradwire-secret (not shown) and gradwire-secret (not shown)",
+            ),
+            ("gradwire-secret", "gradwire-secret (not shown)"),
+        ] {
+            assert_eq!(Failure::Usage(text.to_owned()).message(), shown);
+        }
+    }
 }

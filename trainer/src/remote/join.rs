@@ -16,7 +16,7 @@ use super::job::{downlink, prepare, resolve};
 use super::keep::{self, Keep, KeepArgs, Known};
 use super::options::{SERVER, options};
 use super::trace::{self, Trace, TraceArgs};
-use super::waiting::{LOOK_UP, is_end_wanted};
+use super::waiting::{LOOK_UP, Saying, farewell, is_end_wanted};
 use crate::checkpoint::{Found, Replica, ReplicaError};
 use crate::command::{Again, CHECKPOINT_EVERY, Failure, RemoteError, done};
 use crate::config::Settings;
@@ -63,7 +63,7 @@ pub struct JoinArgs {
     #[arg(long, value_name = "STEPS", default_value_t = RESIDUAL_AGE)]
     residual_age: u64,
     /// Seconds to wait for the server, at the start and whenever it is gone
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "60")]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "3600")]
     wait: Duration,
 }
 
@@ -124,8 +124,7 @@ pub(crate) fn join(
     let counters = run.worker.counters();
     let [up, down] = [counters.up, counters.down].map(|way| way.total_bytes() as f64 / 1e6);
     writeln!(out, "{up:.2} MB to the server, {down:.2} MB from it")?;
-    // Nothing is left to deliver.
-    let _ = run.worker.transport().close(Deadline::after(args.wait));
+    farewell(run.worker.transport());
     Ok(())
 }
 
@@ -186,7 +185,6 @@ impl<'a> Run<'a> {
                     let _ = self.worker.transport().close(Deadline::after(FAREWELL));
                     return Err(self.interrupted());
                 }
-                Err(RemoteError::Transport(TransportError::Disconnected { .. })) => self.reconnect(wait)?,
                 Err(other) => return Err(other),
             }
         }
@@ -260,10 +258,18 @@ impl<'a> Run<'a> {
     /// Asks to be let in, and applies the server's answer; `None` if the user wants an end before it comes.
     fn come_in(&mut self) -> Result<Option<Notice>, RemoteError> {
         self.place.ask(self.worker.transport(), Deadline::NEVER)?;
+        let mut saying = Saying::new();
         let (notice, state) = loop {
             match self.place.answer(self.worker.transport(), Deadline::after(LOOK_UP)) {
                 Err(TransportError::Timeout { .. }) if is_end_wanted() => return Ok(None),
-                Err(TransportError::Timeout { .. }) => {}
+                Err(TransportError::Timeout { .. }) => {
+                    let transport = self.worker.transport();
+                    saying.waits(|| match transport.arriving(SERVER) {
+                        Some((here, all)) => format!("{here} of {all} bytes of the parameters are here"),
+                        None => "connected; waiting until the server lets this worker in, between two steps"
+                            .to_owned(),
+                    });
+                }
                 answer => break answer?,
             }
         };

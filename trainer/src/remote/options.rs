@@ -19,6 +19,9 @@ const STATE_LINE: usize = 256;
 /// Bound on the bytes of any other header and of the messages around it.
 const SLACK: usize = 64 << 10;
 
+/// Messages that a queue holds, if their bytes find room.
+const MESSAGES: usize = 4096;
+
 /// Everything that must be equal at both ends.
 fn terms(job: &Job, downlink: &Spec) -> Terms {
     let terms = Terms::new(&job.layout.as_ref(), &job.spec).with("downlink", downlink);
@@ -43,9 +46,10 @@ fn limits(job: &Job, downlink: &Spec, may_miss: u32) -> ZmqLimits {
     let answers = may_miss as usize + 3;
     // Packets are full but for the last one of each unit.
     let packets = job.spec.packets.map_or(0, |size| 2 * (longest / size.bytes() + units.len()));
-    let messages = (16 * answers).saturating_add(packets);
+    // While a state is on its way over a slow link, the answers of further steps wait behind it.
+    let messages = MESSAGES.max(16 * answers).saturating_add(packets);
     let outbox = InboxLimits { messages, bytes: max_message_bytes.saturating_mul(answers) };
-    let inbox = InboxLimits { messages: 4096, bytes: max_message_bytes };
+    let inbox = InboxLimits { messages: MESSAGES, bytes: max_message_bytes };
     let limits = ZmqLimits { inbox, outbox, max_message_bytes, ..ZmqLimits::default() };
     match job.spec.packets {
         // A packet is a chunk, however short it is: more of them fill a link.

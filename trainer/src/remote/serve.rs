@@ -17,7 +17,7 @@ use super::job::{downlink, prepare, resolve};
 use super::list::List;
 use super::options::{SERVER, options};
 use super::trace::{self, Trace, TraceArgs};
-use super::waiting::{LOOK_UP, is_end_wanted};
+use super::waiting::{LOOK_UP, Saying, farewell, is_end_wanted};
 use crate::checkpoint::{Checkpoint, Found};
 use crate::command::{
     Again, Failure, Output, RemoteError, create_folder, done, explained, reopen, report_run,
@@ -38,8 +38,9 @@ use crate::run::in_folder::{go_on_writing, write_down};
 use crate::run::{Final, Observer, Outcome, RunError};
 use crate::step::{StepError, Worker};
 
-/// How long the end of the run waits for workers to take their last message.
-const FAREWELL: Duration = Duration::from_secs(30);
+/// How long the notices and states of a step may wait for room in the queues. A worker whose queue stays full
+/// is noticed when the next step closes.
+const QUEUED_WITHIN: Duration = Duration::from_secs(30);
 
 /// What the server is told.
 #[derive(Debug, clap::Args)]
@@ -59,8 +60,9 @@ pub struct ServeArgs {
     /// Fewest frames that make a step, the server's own included. With fewer the step is void [default: all]
     #[arg(long, value_name = "N")]
     quorum: Option<usize>,
-    /// Seconds to wait for the frames of a step. The step then closes with the frames that arrived [default:
-    /// no limit while their senders live]
+    /// Seconds to wait for the frames of a step, from when the workers can have the mean of the step before,
+    /// at most twice as long. The step then closes with the frames that arrived [default: no limit while
+    /// their senders live]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     patience: Option<Duration>,
     /// Steps in a row that a worker may miss. After more it must begin again with the server's parameters
@@ -100,6 +102,7 @@ struct Run<'a> {
     list: Option<List>,
     /// Members with whom a step may begin.
     quorum: usize,
+    patience: Option<Duration>,
     wait: Duration,
     report_every: u64,
     collected: Collected,
@@ -244,6 +247,11 @@ fn roster(listed: Roster, listen: &str, security: &Security, workers: usize) -> 
         Security::Plain { .. } => None,
     };
     let is_plain = own.is_none();
+    let of_server = own.and_then(|own| listed.rank_of(&own)).filter(|&rank| rank != SERVER);
+    if let Some(rank) = of_server {
+        let what = format!("list of peers: {rank} has the server's own key; list those of the workers");
+        return Err(ConfigError::Conflict(what).into());
+    }
     let roster = listed.with(SERVER, Entry { key: own, endpoint: Some(listen.to_owned()) });
     let ranks = (1..workers as u32).map(Rank);
     let roster = if is_plain {
@@ -280,8 +288,9 @@ impl<'a> Run<'a> {
             worker.go_on_from(checkpoint).map_err(|error| RunError::Job(error.into()))?;
         }
         let (trace, wait, report_every) = (args.trace.open()?, args.wait, args.report_every);
+        let patience = args.patience;
         let (observer, quorum) = (Delayed::new(observer), rules.quorum);
-        Ok(Self { job, worker, roll, trace, list, quorum, wait, report_every, collected, observer })
+        Ok(Self { job, worker, roll, trace, list, quorum, patience, wait, report_every, collected, observer })
     }
 
     fn steps(&mut self, first: u64, out: &mut impl Write) -> Result<(), RemoteError> {
@@ -303,6 +312,7 @@ impl<'a> Run<'a> {
             }
             let is_end = is_end_wanted();
             let hash = self.worker.hash();
+            self.set_patience();
             let mut record = self.step(step)?;
             self.hear(tag, hash)?;
             if is_end {
@@ -334,7 +344,7 @@ impl<'a> Run<'a> {
 
     /// Waits until a step can begin; if the user ends the run meanwhile, it continues from here.
     fn wait_for_quorum(&mut self, step: u64) -> Result<(), RemoteError> {
-        let end = Deadline::after(self.wait);
+        let (end, mut saying) = (Deadline::after(self.wait), Saying::new());
         loop {
             self.list.iter_mut().for_each(|list| list.look(self.worker.transport()));
             let look_up = Deadline::after(LOOK_UP).earlier(end);
@@ -345,7 +355,9 @@ impl<'a> Run<'a> {
                     written.map_err(RunError::Observer)?;
                     return Err(RunError::Interrupted { steps: step }.into());
                 }
-                Err(TransportError::Timeout { .. }) if !end.has_passed() => {}
+                Err(TransportError::Timeout { .. }) if !end.has_passed() => {
+                    saying.waits(|| self.roll.awaited(self.worker.transport(), step));
+                }
                 waited => return Ok(waited?),
             }
         }
@@ -363,6 +375,15 @@ impl<'a> Run<'a> {
         }
         self.quorum = quorum;
         self.worker.set_quorum(quorum);
+    }
+
+    /// Begins to count the patience when the slowest worker can have what is on its way to it, which it needs
+    /// before it can answer; at most as long again.
+    fn set_patience(&mut self) {
+        if let Some(patience) = self.patience {
+            let on_the_way = self.worker.transport().delivery_time().min(patience);
+            self.worker.set_patience(patience.saturating_add(on_the_way));
+        }
     }
 
     /// Takes the reports of the members in a step. For a worker that was gone and is back, corrects how much
@@ -437,7 +458,7 @@ impl<'a> Run<'a> {
 
     fn close(&mut self, closed: (Tag, &[Rank]), next: (u64, bool)) -> Result<(), RemoteError> {
         let state = self.worker.replica().to_bytes(&self.job.layout)?;
-        let deadline = Deadline::after(FAREWELL);
+        let deadline = Deadline::after(QUEUED_WITHIN);
         let changes: Vec<Change> =
             self.roll.close(self.worker.transport(), closed, next, || state, deadline)?;
         for change in changes {
@@ -472,10 +493,7 @@ impl<'a> Run<'a> {
     fn end(mut self) -> Result<(Outcome, Evaluation), RemoteError> {
         let steps = self.job.steps;
         let measured = self.worker.evaluate(Part::Test, self.job.config.checkpoint_every > 0)?;
-        // A worker that does not take the last message in time has the parameters of an earlier step.
-        if let Err(error) = self.worker.transport().close(Deadline::after(FAREWELL)) {
-            warn!("at the end: {error}");
-        }
+        farewell(self.worker.transport());
         let Some(tested) = measured.complete() else { return Err(RunError::Interrupted { steps }.into()) };
         let end = Final { counters: self.worker.counters(), evaluation: Some(tested), best_steps: None };
         Ok((self.collected.outcome(self.job, &[end]), tested))

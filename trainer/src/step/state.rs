@@ -1,5 +1,8 @@
 //! What a worker's next step depends on, taken out and put back: its replica and its memory.
 
+#[cfg(feature = "zmq")]
+use std::time::Duration;
+
 use gradwire::Memory;
 use gradwire_transports::{Rank, Transport};
 
@@ -122,6 +125,11 @@ impl<T: Transport> Worker<'_, T> {
     /// Frames without which the server's steps are void from here on.
     pub(crate) fn set_quorum(&mut self, quorum: usize) {
         self.agreement.set_quorum(quorum);
+    }
+
+    /// How long the server waits for frames from here on.
+    pub(crate) fn set_patience(&mut self, patience: Duration) {
+        self.agreement.set_patience(patience);
     }
 
     /// The sums of the last step, and the present residual.

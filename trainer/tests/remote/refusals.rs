@@ -47,6 +47,78 @@ fn a_key_of_another_rank_and_an_unknown_key_are_not_let_in() {
     server.says("is not on the list");
 }
 
+/// A shell puts the key there in place of the file.
+#[test]
+fn a_secret_on_the_command_line_is_not_repeated() {
+    let keys = Keys::new(2);
+    let text = std::fs::read_to_string(keys.secret(0)).unwrap();
+    let secret = text.split_whitespace().last().unwrap();
+    let (file, peers) = (keys.secret(0).display().to_string(), keys.peers().display().to_string());
+    let served = ["serve", "--workers", "2", "--steps", "1", "--listen", "tcp://127.0.0.1:*"];
+    let marked = format!("gradwire-secret {secret}");
+    for pasted in [&text, secret, &marked, &text.replace('\n', " ")] {
+        for arguments in [
+            [&served[..], &["--key", pasted, "--peers", &peers]].concat(),
+            [&served[..], &["--key", &file, "--peers", pasted]].concat(),
+            // Nothing tells a secret without its mark from a public key; nobody answers to it.
+            vec!["join", "--wait", "0", "--rank", "1", "--key", &file, "--server-key", pasted],
+            vec!["join", "--rank", "1", "--key", pasted, "--server-key", &file],
+            vec!["join", "--rank", pasted, "--key", &file, "--server-key", &file],
+            vec!["keygen", pasted],
+            vec!["keygen", &file, pasted],
+            [&served[..], &["--insecure", "--resume", &marked]].concat(),
+            [&served[..], &["--insecure", "--listen", &marked, "--out", &file]].concat(),
+        ] {
+            let mut process = Process::start("refused", trainer().args(&arguments));
+            assert_eq!(process.ends(), Some(2), "{}", arguments[0]);
+            let is_bare = pasted == secret && !arguments.contains(&"--insecure");
+            let is_misplaced =
+                arguments[0] == "keygen" && arguments.len() == 3 || arguments.get(2) == Some(&pasted);
+            // The parser knows no secret without its mark.
+            if !(is_bare && is_misplaced) {
+                assert!(!process.all().contains(secret), "{}: {}", arguments[0], process.all());
+            }
+        }
+    }
+}
+
+#[test]
+fn addresses_that_are_none_are_refused_and_a_list_may_hold_files_with_ranks() {
+    let keys = Keys::new(2);
+    let refused = |arguments: &[&str], why: &str| {
+        let mut process = Process::start("refused", trainer().args(arguments));
+        assert_eq!(process.ends(), Some(2), "{arguments:?}: {}", process.all());
+        process.says(why);
+    };
+    let out = keys.run().display().to_string();
+    for port in ["99999", "65536", "5704x", "-1", ""] {
+        let listen = format!("tcp://127.0.0.1:{port}");
+        let serve = ["serve", "--insecure", "--workers", "2", "--steps", "5", "--out", &out, "--listen"];
+        refused(&[&serve[..], &[&listen]].concat(), "is no port: a port is 1 to 65535");
+        refused(&["join", "--insecure", "--rank", "1", "--workers", "2", "--server", &listen], "is no port");
+    }
+    refused(
+        &["join", "--insecure", "--beyond-loopback", "--rank", "1", "--server", "tcp://*:5555"],
+        "name the machine that listens",
+    );
+    let key = keys.secret(0).display().to_string();
+    let file = std::fs::read_to_string(keys.secret(1).with_extension("pub")).unwrap();
+    let own = std::fs::read_to_string(keys.secret(0).with_extension("pub")).unwrap();
+    let peers = keys.peers().display().to_string();
+    std::fs::write(keys.peers(), format!("{own}{file}")).unwrap();
+    refused(
+        &["serve", "--key", &key, "--peers", &peers, "--batch", "96", "--out", &out],
+        "rank 1 has the server's own key",
+    );
+    let run = ["--workers", "2", "--steps", "1"];
+    for list in [format!("1 {file}"), format!("\u{feff}{file}"), format!(" 1\t{file}\r\n")] {
+        std::fs::write(keys.peers(), list).unwrap();
+        let (server, endpoint) = serve(&keys, None, &run);
+        let worker = join(&keys, &endpoint, 1, &run);
+        assert_eq!(worker.hash(), server.hash());
+    }
+}
+
 #[test]
 fn what_is_wrong_at_the_start_is_one_line_and_exit_code_2() {
     let keys = Keys::new(2);

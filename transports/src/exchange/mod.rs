@@ -118,6 +118,8 @@ mod underway;
 mod verdict;
 mod void;
 
+use std::time::Duration;
+
 use gradwire::arithmetic::gain::Gain;
 use gradwire::codecs::{PowerSgd, PowerSgdByUnit, ValueChoice};
 use gradwire::format::Divisor;
@@ -662,6 +664,13 @@ impl Exchange {
     pub fn set_quorum(&mut self, quorum: usize) {
         if let State::Server(server) = &mut self.route {
             server.set_quorum(quorum);
+        }
+    }
+
+    /// Sets [`ServerOptions::patience`] for the steps from here on.
+    pub fn set_patience(&mut self, patience: Duration) {
+        if let State::Server(server) = &mut self.route {
+            server.set_patience(patience);
         }
     }
 

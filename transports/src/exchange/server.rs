@@ -1,5 +1,7 @@
 //! One rank gathers the frames, makes the mean, and sends it back with the list of contributors.
 
+use std::time::Duration;
+
 use gradwire::arithmetic::{divide, first_non_finite};
 use gradwire::format::{Divisor, VoidFrame};
 use gradwire::state::{Keeper, Snapshot};
@@ -121,6 +123,10 @@ impl Server {
 
     pub(super) fn set_quorum(&mut self, quorum: usize) {
         self.options.quorum = quorum;
+    }
+
+    pub(super) fn set_patience(&mut self, patience: Duration) {
+        self.options.patience = Some(patience);
     }
 
     /// The norms over which the median of [`ServerOptions::norm_cap`] is taken.

@@ -6,11 +6,13 @@ use std::time::Instant;
 
 use zmq::{Context, Socket};
 
+use super::dial::Dial;
+use super::endpoint::{Endpoint, Use};
 use super::engine::{Engine, Path, PeerRecord};
 use super::error::ZmqError;
 use super::incoming::Arrivals;
 use super::options::{Returns, Security, ZmqOptions};
-use super::sockets::{bell, dealer, router, zap};
+use super::sockets::{bell, router, zap};
 use super::state::{Peer, Shared};
 use super::threads::ensure_threads;
 use super::transport::{Bell, Me, ZmqTransport, has_curve};
@@ -61,7 +63,7 @@ impl Bound {
     }
 
     fn listen(&mut self) -> Result<(), ZmqError> {
-        let endpoint = endpoint(&self.options, self.options.rank)?;
+        let endpoint = endpoint(&self.options, self.options.rank, Use::Listen)?;
         let (socket, monitor) = router(&self.context, &self.options, &endpoint)?;
         self.endpoint = socket.get_last_endpoint().ok().and_then(Result::ok);
         self.router = Some((socket, monitor));
@@ -86,12 +88,16 @@ impl Bound {
     /// # Errors
     /// `Differs`, `Denied`, `Refused`, `NotAllThere`, `NotLoopback`, `Options`, `Socket`, `Threads`.
     pub fn join(self, deadline: Deadline) -> Result<ZmqTransport, ZmqError> {
-        let transport = self.start()?;
-        transport.me.wait_for_all(&transport.shared, transport.shared.lock(), deadline)?;
+        let mut transport = self.start()?;
+        transport.wait_for_peers(deadline)?;
         Ok(transport)
     }
 
-    fn start(self) -> Result<ZmqTransport, ZmqError> {
+    /// Connects and greets, but does not wait: [`ZmqTransport::wait_for_peers`] does.
+    ///
+    /// # Errors
+    /// `NotLoopback`, `Options`, `Socket`.
+    pub fn start(self) -> Result<ZmqTransport, ZmqError> {
         let Self { context, options, router, zap, .. } = self;
         let (listens, rings) = bell(&context)?;
         let now = Instant::now();
@@ -102,12 +108,12 @@ impl Bound {
                 Path::Accepts { route: None }
             } else {
                 peer.begin(&options.limits, now);
-                let endpoint = endpoint(&options, rank)?;
-                let (socket, monitor) = dealer(&context, &options, rank, &endpoint)?;
-                Path::Connects { socket, monitor, is_greeted: false, greet_at: now }
+                let endpoint = endpoint(&options, rank, Use::Connect)?;
+                let has_ipv6 = endpoint.needs_ipv6();
+                Path::Connects(Box::new(Dial::new(&context, &options, (rank, 0), endpoint, has_ipv6)?))
             };
             peers.push(peer);
-            records.push(PeerRecord { rank, path, heard: now, left: None });
+            records.push(PeerRecord { rank, path, heard: now, welcomed: None, dials: 0, left: None });
         }
         let limits = options.limits;
         let arrivals = Arrivals { inbox: Inbox::new(limits.inbox), spares: Spares::new(limits.inbox.bytes) };
@@ -124,6 +130,7 @@ impl Bound {
         let terms = options.all_terms();
         let (strangers, events) = Default::default();
         let engine = Engine {
+            context,
             shared: Arc::clone(&shared),
             options,
             terms,
@@ -163,12 +170,10 @@ impl Drop for End {
 }
 
 /// The address at which `rank` listens, if a socket is allowed there.
-fn endpoint(options: &ZmqOptions, rank: Rank) -> Result<String, ZmqError> {
+fn endpoint(options: &ZmqOptions, rank: Rank, used: Use) -> Result<Endpoint, ZmqError> {
     let endpoint = options.roster.get(rank).and_then(|entry| entry.endpoint.clone());
     let none = || ZmqError::Options { what: format!("the list of peers does not say where {rank} listens") };
-    let endpoint = endpoint.ok_or_else(none)?;
-    options.check_endpoint(&endpoint)?;
-    Ok(endpoint)
+    options.endpoint(&endpoint.ok_or_else(none)?, used)
 }
 
 #[cfg(test)]

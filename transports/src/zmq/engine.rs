@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use zmq::{Message, PollItem, Socket};
+use zmq::{Context, Message, PollItem, Socket};
 
+use super::dial::{Dial, Told};
 use super::error::ZmqError;
 use super::event::Event;
 use super::incoming::Violation;
 use super::keys::PublicKey;
 use super::link::Link;
 use super::options::{Returns, Security, ZmqOptions};
-use super::packet::{Greeting, Malformed, Packet, Refusal, VERSION};
+use super::packet::{ACK_BYTES, Greeting, Malformed, Packet, Refusal, VERSION};
 use super::roster::Roster;
 use super::sockets::{Noticed, notice};
 use super::state::{Order, Peer, Shared, Standing, State};
@@ -29,17 +30,16 @@ const TICK: Duration = Duration::from_millis(100);
 /// How long an end that refused another end, and therefore stops, waits until that end has received the
 /// reason.
 const UNTIL_TOLD: Duration = Duration::from_secs(10);
-/// When both ends leave: the longest time that this end waits for the peer to hang up first.
+/// When both ends leave: the longest time that this end waits for the peer to hang up first, or as long as
+/// the link is silent without anything being wrong.
 const UNTIL_PARTED: Duration = Duration::from_secs(1);
-/// The time between two greetings that were not answered.
-const GREET_AGAIN: Duration = Duration::from_millis(250);
 
 /// How packets reach a peer.
 pub(super) enum Path {
     /// It connects to this end. The routing id is that of its current connection.
     Accepts { route: Option<Vec<u8>> },
     /// This end connects to it.
-    Connects { socket: Socket, monitor: Socket, is_greeted: bool, greet_at: Instant },
+    Connects(Box<Dial>),
 }
 
 /// What only the thread knows of a peer. In the order of [`State::peers`].
@@ -47,6 +47,11 @@ pub(super) struct PeerRecord {
     pub(super) rank: Rank,
     pub(super) path: Path,
     pub(super) heard: Instant,
+    /// At an end that listens: when the peer was welcomed over this connection, and the length of the answer,
+    /// until it answers.
+    pub(super) welcomed: Option<(Instant, usize)>,
+    /// Sockets made for it so far.
+    pub(super) dials: u64,
     /// When this end received its last word.
     pub(super) left: Option<Instant>,
 }
@@ -56,14 +61,15 @@ impl PeerRecord {
     /// this end hung up first, the peer's socket would drop messages that it has not read yet: libzmq does so
     /// when nothing may be queued without a connection. The answer to the last word could be among them, and
     /// the peer would wait for it in vain.
-    fn is_parting(&self, state: &State, now: Instant) -> bool {
-        let is_recent = |left| now.saturating_duration_since(left) < UNTIL_PARTED;
+    fn is_parting(&self, state: &State, silence: Duration, now: Instant) -> bool {
+        let is_recent = |left| now.saturating_duration_since(left) < UNTIL_PARTED.max(silence);
         let is_connected = matches!(self.path, Path::Accepts { route: Some(_) });
         state.closing.is_some() && is_connected && self.left.is_some_and(is_recent)
     }
 }
 
 pub(super) struct Engine {
+    pub(super) context: Context,
     pub(super) shared: Arc<Shared>,
     pub(super) options: ZmqOptions,
     pub(super) terms: Terms,
@@ -108,7 +114,7 @@ impl Engine {
         let sockets = [Some(&self.bell), self.zap.as_ref()].into_iter().flatten();
         let listening = self.router.iter().flat_map(|(socket, monitor)| [socket, monitor]);
         let connecting = self.records.iter().filter_map(|record| match &record.path {
-            Path::Connects { socket, monitor, .. } => Some([socket, monitor]),
+            Path::Connects(dial) => Some([&dial.socket, &dial.monitor]),
             Path::Accepts { .. } => None,
         });
         let all = sockets.chain(listening).chain(connecting.flatten());
@@ -140,11 +146,9 @@ impl Engine {
     fn read_router(&mut self) {
         let Some((socket, monitor)) = self.router.take() else { return };
         while let Some(noticed) = notice(&monitor) {
-            if noticed == Noticed::HandshakeFailed {
-                self.strangers.refused(
-                    "somebody".to_owned(),
-                    "its handshake failed: no key, or not this protocol".to_owned(),
-                );
+            if let Noticed::Failed(cause) = noticed {
+                let why = cause.at_listening_end(self.options.timing.handshake);
+                self.strangers.refused("somebody".to_owned(), why);
             }
         }
         let (mut id, mut body) = (Message::new(), Message::new());
@@ -257,7 +261,8 @@ impl Engine {
         self.admit(&mut state, at, greeting, now)?;
         let peer = &mut state.peers[at];
         let Some(link) = &mut peer.link else { return Err(Refusal::UnknownSession) };
-        let welcomed = link.on_greeting(greeting.ack, now);
+        let is_new = !matches!(&self.records[at].path, Path::Accepts { route: Some(route) } if route == id);
+        let welcomed = link.on_greeting(greeting.ack, is_new || !link.is_open, now);
         let ack = link.incoming.ack();
         // A peer may come back because it does not know that its last word has arrived. It is told so again.
         let left = link.incoming.is_over().then_some(now);
@@ -274,9 +279,11 @@ impl Engine {
             ack,
             terms: self.terms.clone(),
         };
-        let _ = socket.send_multipart([id, &Packet::greeting(&answer, true)], zmq::DONTWAIT);
+        let answer = Packet::greeting(&answer, true);
+        let _ = socket.send_multipart([id, &answer], zmq::DONTWAIT);
         let record = &mut self.records[at];
         (record.path, record.heard, record.left) = (Path::Accepts { route: Some(id.to_vec()) }, now, left);
+        record.welcomed = is_new.then_some((now, answer.len()));
         self.is_here(&mut state, at);
         shared.notify();
         Ok(())
@@ -300,7 +307,8 @@ impl Engine {
         if greeting.resumes {
             return Err(Refusal::UnknownSession);
         }
-        let is_fresh = now.saturating_duration_since(self.records[at].heard) < self.options.timing.silence;
+        let silence = self.silence(peer, now);
+        let is_fresh = now.saturating_duration_since(self.records[at].heard) < silence;
         match peer.standing {
             Standing::Expected => {}
             Standing::Here if is_fresh => return Err(Refusal::Taken),
@@ -313,6 +321,11 @@ impl Engine {
         peer.standing = Standing::Expected;
         peer.sessions += 1;
         Ok(())
+    }
+
+    /// The silence after which something is wrong with the link to a peer.
+    fn silence(&self, peer: &Peer, now: Instant) -> Duration {
+        self.options.timing.silence_at(peer.lateness(now))
     }
 
     fn refuse(&mut self, socket: &Socket, id: &[u8], (who, session): (String, u64), refusal: &Refusal) {
@@ -351,48 +364,41 @@ impl Engine {
     }
 
     fn read_dealer(&mut self, at: usize) {
-        let Path::Connects { socket, monitor, is_greeted, greet_at, .. } = &mut self.records[at].path else {
-            return;
-        };
-        let mut denied = false;
-        let mut failed = false;
-        while let Some(noticed) = notice(monitor) {
-            match noticed {
-                Noticed::Connected => (*is_greeted, *greet_at) = (false, Instant::now()),
-                Noticed::Disconnected => *is_greeted = false,
-                Noticed::Denied => denied = true,
-                Noticed::HandshakeFailed => failed = true,
-            }
-        }
+        let handshake = self.options.timing.handshake;
+        let PeerRecord { path: Path::Connects(dial), rank, .. } = &mut self.records[at] else { return };
+        let (rank, told) = (*rank, dial.read_monitor(handshake, Instant::now()));
         let mut bodies = Vec::new();
         let mut body = Message::new();
-        while bodies.len() < BURST && socket.recv(&mut body, zmq::DONTWAIT).is_ok() {
-            if !discard_rest(socket, &mut body) {
+        while bodies.len() < BURST && dial.socket.recv(&mut body, zmq::DONTWAIT).is_ok() {
+            if !discard_rest(&dial.socket, &mut body) {
                 bodies.push(std::mem::replace(&mut body, Message::new()));
             }
         }
-        let rank = self.records[at].rank;
-        if denied {
-            let endpoint =
-                self.options.roster.get(rank).and_then(|entry| entry.endpoint.clone()).unwrap_or_default();
-            self.fail_with(ZmqError::Denied { peer: rank, endpoint });
-        }
-        if failed {
-            self.strangers
-                .refused(rank.to_string(), "the handshake failed: it has another key, or none".to_owned());
+        for told in told {
+            match told {
+                Told::Denied => self.fail_with(self.denied(rank)),
+                Told::Failed(why) => self.strangers.refused(rank.to_string(), why),
+            }
         }
         bodies.iter().for_each(|body| self.arrived_at_dealer(at, body));
     }
 
+    fn denied(&self, peer: Rank) -> ZmqError {
+        let entry = self.options.roster.get(peer);
+        let endpoint = entry.and_then(|entry| entry.endpoint.clone()).unwrap_or_default();
+        ZmqError::Denied { peer, endpoint }
+    }
+
     fn arrived_at_dealer(&mut self, at: usize, body: &[u8]) {
-        let Path::Connects { is_greeted, .. } = &self.records[at].path else { return };
+        let Path::Connects(dial) = &self.records[at].path else { return };
+        let is_greeted = dial.is_greeted();
         match Packet::parse(body) {
-            Ok(Packet::Welcome(greeting)) => self.on_welcome(at, &greeting),
+            Ok(Packet::Welcome(greeting)) => self.on_welcome(at, &greeting, body.len()),
             Ok(Packet::Refusal { session, refusal }) => self.on_refusal(at, session, refusal),
             Ok(
                 packet @ (Packet::Data(_) | Packet::Skip { .. } | Packet::Bye { .. } | Packet::Ack { .. }),
             ) => {
-                if *is_greeted {
+                if is_greeted {
                     self.on_packet(at, &packet);
                 }
             }
@@ -409,7 +415,7 @@ impl Engine {
         }
     }
 
-    fn on_welcome(&mut self, at: usize, greeting: &Greeting) {
+    fn on_welcome(&mut self, at: usize, greeting: &Greeting, bytes: usize) {
         let differences = self.terms.differences(&greeting.terms);
         if !differences.is_empty() {
             return self.fail_with(ZmqError::Differs { peer: self.records[at].rank, differences });
@@ -420,13 +426,16 @@ impl Engine {
         let Some(link) = state.peers[at].link.as_mut().filter(|link| link.session == greeting.session) else {
             return;
         };
-        if let Err(violation) = link.on_greeting(greeting.ack, now) {
-            return self.break_link(&mut state, at, violation);
-        }
         let record = &mut self.records[at];
         record.heard = now;
-        if let Path::Connects { is_greeted, .. } = &mut record.path {
-            *is_greeted = true;
+        let Path::Connects(dial) = &mut record.path else { return };
+        let is_new = !dial.is_greeted();
+        let greeted = link.on_greeting(greeting.ack, is_new, now);
+        if let Some((bytes, took)) = dial.greeted(bytes, now) {
+            link.outgoing.pace.on_greeting(bytes, took, now);
+        }
+        if let Err(violation) = greeted {
+            return self.break_link(&mut state, at, violation);
         }
         self.is_here(&mut state, at);
         shared.notify();
@@ -442,7 +451,12 @@ impl Engine {
         let (peer, has_begun) = (peer.rank, state.has_begun);
         let refusal = match refusal {
             // Tried again, until the deadline of the waiting caller.
-            Refusal::Taken => return,
+            Refusal::Taken => {
+                if let Path::Connects(dial) = &mut self.records[at].path {
+                    dial.taken(Instant::now());
+                }
+                return;
+            }
             Refusal::Differs(all) => Refusal::Differs(all.into_iter().map(Difference::reversed).collect()),
             other => other,
         };
@@ -451,8 +465,8 @@ impl Engine {
             Refusal::Differs(differences) => ZmqError::Differs { peer, differences },
             _ => ZmqError::Refused { peer, why: why.clone() },
         };
-        if let Path::Connects { socket, .. } = &self.records[at].path {
-            let _ = socket.send(Packet::bye(session, 0), zmq::DONTWAIT);
+        if let Path::Connects(dial) = &self.records[at].path {
+            let _ = dial.socket.send(Packet::bye(session, 0), zmq::DONTWAIT);
         }
         if has_begun {
             self.end_session(&mut state, at, &why);
@@ -480,7 +494,12 @@ impl Engine {
             }
             _ => return,
         };
-        self.records[at].heard = now;
+        let record = &mut self.records[at];
+        record.heard = now;
+        if let Some((sent, bytes)) = record.welcomed.take() {
+            let took = now.saturating_duration_since(sent);
+            link.outgoing.pace.on_greeting(bytes + ACK_BYTES, took, now);
+        }
         match result {
             Err(violation) => self.break_link(&mut state, at, violation),
             Ok(()) if peer.standing == Standing::Silent => self.is_here(&mut state, at),
@@ -520,8 +539,8 @@ impl Engine {
     fn drop_session(&mut self, state: &mut State, at: usize) {
         let peer = &mut state.peers[at];
         (peer.standing, peer.link) = (Standing::Gone, None);
-        if let Path::Connects { is_greeted, .. } = &mut self.records[at].path {
-            *is_greeted = false;
+        if let Path::Connects(dial) = &mut self.records[at].path {
+            dial.lost(Instant::now());
         }
     }
 
@@ -536,9 +555,10 @@ impl Engine {
             self.settle(&mut state, at, now);
             self.watch(&mut state, at, now);
             self.greet(&mut state, at, now);
+            self.say_what_is_waited_for(&mut state, at, now);
             is_blocked |= self.flush(&mut state, at, now) == Sent::Full;
         }
-        let is_parting = self.records.iter().any(|record| record.is_parting(&state, now));
+        let is_parting = (0..self.records.len()).any(|at| self.is_parting(&state, at, now));
         *pause = if is_blocked || is_parting { RETRY } else { TICK.min(self.options.timing.heartbeat / 3) };
         shared.notify();
         let is_settled = !is_parting && state.peers.iter().all(Peer::is_settled);
@@ -547,11 +567,18 @@ impl Engine {
         state.closing.is_some_and(|deadline| is_told && (is_settled || deadline.has_passed()))
     }
 
+    /// Whether this end must wait for that peer to hang up.
+    fn is_parting(&self, state: &State, at: usize, now: Instant) -> bool {
+        self.records[at].is_parting(state, self.silence(&state.peers[at], now), now)
+    }
+
     /// Does what the caller ordered.
     fn obey(&mut self, state: &mut State) {
         for order in std::mem::take(&mut state.orders) {
             match order {
                 Order::Readmit(roster) => self.readmit(state, roster),
+                // libzmq does not try again after a refusal, so the old socket may be of no use.
+                Order::Redial => (0..self.records.len()).for_each(|at| self.redial(state, at)),
                 Order::ShutOut { rank, why } => {
                     if let Some(at) = self.records.iter().position(|record| record.rank == rank) {
                         state.peers[at].is_banned = true;
@@ -602,43 +629,76 @@ impl Engine {
         }
     }
 
-    /// Reports a silent peer, and gives it up after a longer silence.
+    /// Reports a silent peer, and gives it up after a longer silence. A connection that this end made is made
+    /// anew.
     fn watch(&mut self, state: &mut State, at: usize, now: Instant) {
         let quiet = now.saturating_duration_since(self.records[at].heard);
-        let timing = &self.options.timing;
+        let timing = self.options.timing;
         let peer = &mut state.peers[at];
+        let late = peer.lateness(now);
+        // Until the welcome is answered, nothing is measured.
+        let is_measured = self.records[at].welcomed.is_none();
+        let is_silent = quiet > timing.silence_at(late) && (is_measured || quiet > timing.handshake);
+        let give_up = timing.give_up_at(late);
         match peer.standing {
-            Standing::Here if quiet > timing.silence => {
+            Standing::Here if is_silent => {
                 peer.standing = Standing::Silent;
                 self.events.push(Event::Silent { rank: peer.rank });
             }
-            Standing::Silent if quiet > timing.give_up => {
+            Standing::Silent if quiet > give_up => {
                 let why = format!("nothing was heard of it for {:.1} s", quiet.as_secs_f64());
                 self.end_session(state, at, &why);
             }
             _ => {}
         }
+        let limit = timing.handshake;
+        if let Path::Connects(dial) = &mut self.records[at].path
+            && (dial.is_greeted() && is_silent || dial.is_stuck(limit, now) || dial.is_of_other_version(now))
+        {
+            self.redial(state, at);
+        }
+    }
+
+    /// Makes another connection to a peer that listens.
+    fn redial(&mut self, state: &mut State, at: usize) {
+        let record = &mut self.records[at];
+        let Path::Connects(dial) = &mut record.path else { return };
+        dial.lost(Instant::now());
+        record.dials += 1;
+        if let Err(error) = dial.again(&self.context, &self.options, (record.rank, record.dials)) {
+            self.end_session(state, at, &error.to_string());
+        }
     }
 
     /// Greets a peer that this end connects to, until it answers.
     fn greet(&mut self, state: &mut State, at: usize, now: Instant) {
-        let PeerRecord { path, heard, rank, .. } = &mut self.records[at];
-        let Path::Connects { socket, is_greeted, greet_at, .. } = path else { return };
-        let Some(link) = state.peers[at].open_link() else { return };
-        let is_quiet = now.saturating_duration_since(*heard) > self.options.timing.silence;
-        if now < *greet_at || *is_greeted && !is_quiet {
-            return;
-        }
+        let PeerRecord { path: Path::Connects(dial), rank, .. } = &mut self.records[at] else { return };
+        let Some(link) = state.peers[at].open_link().filter(|_| dial.is_to_greet(now)) else { return };
         let (session, resumes, ack) = (link.session, link.is_open, link.incoming.ack());
         let greeting =
             Greeting { session, resumes, from: self.options.rank, to: *rank, ack, terms: self.terms.clone() };
-        let _ = socket.send(Packet::greeting(&greeting, false), zmq::DONTWAIT);
-        *greet_at = now + GREET_AGAIN;
+        dial.greet(Packet::greeting(&greeting, false), now);
+    }
+
+    /// Says, at growing intervals, which peer or which of its messages is waited for.
+    fn say_what_is_waited_for(&mut self, state: &mut State, at: usize, now: Instant) {
+        let record = &mut self.records[at];
+        let peer = &mut state.peers[at];
+        let quiet = now.saturating_duration_since(record.heard);
+        let told = match &mut record.path {
+            Path::Connects(dial) if !dial.is_greeted() => {
+                dial.is_missed(now).filter(|_| peer.open_link().is_some())
+            }
+            _ => peer.is_awaited(quiet, now),
+        };
+        if let Some((known, waited)) = told {
+            self.events.push(Event::Waiting { rank: peer.rank, seconds: waited.as_secs(), known });
+        }
     }
 
     /// Sends what may be sent to a peer.
     fn flush(&mut self, state: &mut State, at: usize, now: Instant) -> Sent {
-        let is_parting = self.records[at].is_parting(state, now);
+        let is_parting = self.is_parting(state, at, now);
         let peer = &mut state.peers[at];
         let router = self.router.as_ref().map(|(socket, _)| socket);
         let path = &mut self.records[at].path;
@@ -667,8 +727,9 @@ impl Engine {
 impl Path {
     fn send(&mut self, router: Option<&Socket>, packet: Vec<u8>) -> Sent {
         let (result, route) = match self {
-            Self::Connects { is_greeted: false, .. } | Self::Accepts { route: None } => return Sent::Lost,
-            Self::Connects { socket, .. } => (socket.send(packet, zmq::DONTWAIT), None),
+            Self::Accepts { route: None } => return Sent::Lost,
+            Self::Connects(dial) if !dial.is_greeted() => return Sent::Lost,
+            Self::Connects(dial) => (dial.socket.send(packet, zmq::DONTWAIT), None),
             Self::Accepts { route } => {
                 let (Some(id), Some(router)) = (route.as_ref(), router) else { return Sent::Lost };
                 (

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::rank::Rank;
 
-/// An event for the operator of the job. Events that strangers cause are reported at most once a second, with
-/// their number.
+/// An event for the operator of the job. Events that strangers cause are reported once and then at growing
+/// intervals, with their number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -24,6 +24,15 @@ pub enum Event {
     Silent {
         /// Who.
         rank: Rank,
+    },
+    /// A peer is waited for. Told at growing intervals.
+    Waiting {
+        /// Who.
+        rank: Rank,
+        /// For how many seconds.
+        seconds: u64,
+        /// What is known of the reason: where it is looked for, how far it has come.
+        known: String,
     },
     /// A peer is gone.
     Gone {
@@ -66,6 +75,9 @@ impl fmt::Display for Event {
             Self::Joined { rank } => write!(f, "{rank} is here"),
             Self::Resumed { rank } => write!(f, "{rank} is here again; nothing was lost"),
             Self::Silent { rank } => write!(f, "{rank} is silent"),
+            Self::Waiting { rank, seconds, known } => {
+                write!(f, "waiting for {rank} for {seconds} s: {known}")
+            }
             Self::Gone { rank, why } => write!(f, "{rank} is gone: {why}"),
             Self::Listed { rank, what } => write!(f, "{rank} {what}"),
             Self::Refused { who, why, times } => write!(f, "{who} was not let in: {why}{}", often(times)),

@@ -12,7 +12,7 @@ use super::error::ZmqError;
 const Z85_LEN: usize = 40;
 const Z85: &str = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
 pub(super) const PUBLIC: &str = "gradwire-public ";
-const SECRET: &str = "gradwire-secret ";
+pub(super) const SECRET: &str = "gradwire-secret ";
 
 /// The identity of a peer: 32 bytes, written as 40 characters of z85.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,8 +33,9 @@ impl fmt::Debug for PublicKey {
 impl FromStr for PublicKey {
     type Err = NotAKey;
 
+    /// Reads a key, or the content of a `.pub` file.
     fn from_str(text: &str) -> Result<Self, NotAKey> {
-        from_z85(text).map(Self)
+        from_z85(text.strip_prefix(PUBLIC).map_or(text, str::trim)).map(Self)
     }
 }
 
@@ -114,6 +115,7 @@ impl KeyPair {
     /// # Errors
     /// `KeyFile`; files written so far are then removed.
     pub fn write(&self, path: &Path) -> Result<PathBuf, ZmqError> {
+        is_no_key(path)?;
         let mut public_path = path.as_os_str().to_owned();
         public_path.push(".pub");
         let public_path = PathBuf::from(public_path);
@@ -129,6 +131,7 @@ impl KeyPair {
     /// # Errors
     /// `KeyFile`, also if others than its owner may read or write the file.
     pub fn read(path: &Path) -> Result<Self, ZmqError> {
+        is_no_key(path)?;
         let fault = |what: String| ZmqError::KeyFile { path: path.to_path_buf(), what };
         let file = File::open(path).map_err(|error| fault(error.to_string()))?;
         is_private(&file).map_err(fault)?;
@@ -147,10 +150,28 @@ impl KeyPair {
 /// # Errors
 /// `KeyFile`.
 pub fn read_public(path: &Path) -> Result<PublicKey, ZmqError> {
+    is_no_key(path)?;
     let fault = |what: String| ZmqError::KeyFile { path: path.to_path_buf(), what };
     let text = fs::read_to_string(path).map_err(|error| fault(error.to_string()))?;
     let key = text.lines().find_map(|line| line.strip_prefix(PUBLIC)?.trim().parse().ok());
     key.ok_or_else(|| fault("it holds no public key".to_owned()))
+}
+
+/// Refuses the text of a key in place of the name of a file, without repeating it: it may be a secret.
+pub(super) fn is_no_key(path: &Path) -> Result<(), ZmqError> {
+    let text = path.to_string_lossy();
+    let text = text.trim();
+    if text.contains(PUBLIC.trim()) || text.contains(SECRET.trim()) || from_z85(text).is_ok() {
+        let what = "this is a key, not the name of a file that holds one".to_owned();
+        return Err(ZmqError::KeyFile { path: PathBuf::from("(not shown)"), what });
+    }
+    Ok(())
+}
+
+/// A word of a list or a key, as errors repeat it: nothing that is long enough for a key, which may be a
+/// secret.
+pub(super) fn quoted(word: &str) -> String {
+    if word.len() < Z85_LEN - 8 { format!("'{}'", word.escape_debug()) } else { "a long word".to_owned() }
 }
 
 /// Checked on the open file, so that it cannot be replaced between check and read.

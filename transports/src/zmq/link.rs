@@ -40,10 +40,10 @@ impl Link {
         }
     }
 
-    /// The session continues over a new connection.
-    pub(super) fn on_greeting(&mut self, ack: Ack, now: Instant) -> Result<bool, Violation> {
+    /// The session continues over a new connection, or was greeted again over the one it has.
+    pub(super) fn on_greeting(&mut self, ack: Ack, is_new: bool, now: Instant) -> Result<bool, Violation> {
         (self.is_open, self.ack_due) = (true, true);
-        Ok(self.outgoing.on_greeting(ack, now)?)
+        Ok(if is_new { self.outgoing.on_greeting(ack, now)? } else { self.outgoing.on_ack(ack, now)? })
     }
 
     pub(super) fn on_data(
@@ -146,7 +146,7 @@ mod tests {
                 draws: Draws(seed),
                 receiver: Link::new(9, &LIMITS, now),
             };
-            world.sender.on_greeting(receiver.incoming.ack(), now).unwrap();
+            world.sender.on_greeting(receiver.incoming.ack(), true, now).unwrap();
             world.receiver = receiver;
             world
         }
@@ -303,10 +303,74 @@ mod tests {
             world.sender.outgoing.sent(world.now);
         }
         let ack = world.receiver.incoming.ack();
-        world.sender.on_greeting(ack, world.now).unwrap();
+        world.sender.on_greeting(ack, true, world.now).unwrap();
         let packet = world.sender.outgoing.packet(9, world.now).unwrap();
         let Ok(Packet::Data(data)) = Packet::parse(&packet) else { panic!("not data") };
         assert_eq!(data.seq, ack.received);
+    }
+
+    /// What is sent over the first connection is lost, and the second is slower: chunks of another length
+    /// join to the same messages.
+    #[test]
+    fn what_a_new_connection_repeats_is_cut_anew() {
+        let limits = ZmqLimits { chunk_bytes: 64 << 10, max_message_bytes: 1 << 20, ..LIMITS };
+        let queue = InboxLimits { messages: 9, bytes: 1 << 20 };
+        let limits = ZmqLimits { inbox: queue, outbox: queue, ..limits };
+        let mut now = Instant::now();
+        let [mut sender, mut receiver] = [(); 2].map(|()| Link::new(9, &limits, now));
+        let mut arrivals = Arrivals { inbox: Inbox::new(queue), spares: Spares::new(1 << 20) };
+        let message =
+            |at: usize| (0..50_000 + at * 7).map(|byte| (byte * 31 + at) as u8).collect::<Vec<u8>>();
+        (0..3).for_each(|at| sender.outgoing.push(Tag::new(0, at as u64), message(at), None));
+        sender.outgoing.push_bye();
+        // A fast link, a slow one, one in between, the slow one again.
+        let mut lengths = Vec::new();
+        for (connection, took) in [1, 900, 40, 900].into_iter().enumerate() {
+            sender.on_greeting(receiver.incoming.ack(), true, now).unwrap();
+            sender.outgoing.pace.on_greeting(3000, Duration::from_millis(took), now);
+            let mut sent = 0;
+            while let Some(packet) = sender.outgoing.packet(9, now) {
+                sender.outgoing.sent(now);
+                now += Duration::from_millis(took);
+                sent += 1;
+                match Packet::parse(&packet).unwrap() {
+                    Packet::Data(data) => {
+                        lengths.push(data.bytes.len());
+                        receiver.on_data(Rank(1), &data, &mut arrivals, now).unwrap();
+                    }
+                    Packet::Bye { seq, .. } => receiver.on_bye(seq, now).unwrap(),
+                    other => panic!("{other:?}"),
+                }
+                // Of the first connections the last packets are lost, or what acknowledges them.
+                if connection < 3 && sent == 2 {
+                    let _lost = sender.outgoing.packet(9, now).inspect(|_| sender.outgoing.sent(now));
+                    break;
+                }
+                sender.outgoing.on_ack(receiver.incoming.ack(), now).unwrap();
+            }
+        }
+        for at in 0..3 {
+            assert_eq!(arrivals.inbox.take(Rank(1), Tag::new(0, at as u64)), Some(message(at)));
+        }
+        assert!(sender.outgoing.is_done() && receiver.incoming.is_over());
+        lengths.sort_unstable();
+        assert!(lengths[0] <= 2048 && lengths[lengths.len() - 1] > 40_000, "{lengths:?}");
+    }
+
+    #[test]
+    fn a_late_acknowledgement_of_an_earlier_connection_is_not_of_this_one() {
+        let now = Instant::now();
+        let mut link = Link::new(9, &LIMITS, now);
+        link.outgoing.push(Tag::new(0, 1), vec![1; 12], None);
+        let ack = |received| Ack { received, limit: 9, gap: false };
+        link.on_greeting(ack(0), true, now).unwrap();
+        while link.outgoing.packet(9, now).is_some() {
+            link.outgoing.sent(now);
+        }
+        link.on_greeting(ack(1), true, now).unwrap();
+        assert_eq!(link.outgoing.on_ack(ack(3), now), Ok(false));
+        assert!(!link.outgoing.is_done() && link.outgoing.packet(9, now).is_some());
+        assert!(link.outgoing.on_ack(ack(4), now).is_err());
     }
 
     #[test]
@@ -324,8 +388,13 @@ mod tests {
             (data(0, 65, 0, 5), None, Violation::TooLarge { bytes: 65, limit: 64 }),
             (data(0, u64::MAX, 0, 5), None, Violation::TooLarge { bytes: u64::MAX, limit: 64 }),
             (data(0, 10, 5, 5), None, Violation::WrongChunk),
-            (data(0, 10, 0, 4), None, Violation::WrongChunk),
+            (data(0, 10, 0, 0), None, Violation::WrongChunk),
+            (data(0, 10, 0, 6), None, Violation::WrongChunk),
             (data(0, 10, 0, 10), None, Violation::WrongChunk),
+            (data(0, 3, 0, 4), None, Violation::WrongChunk),
+            (data(0, 0, 0, 1), None, Violation::WrongChunk),
+            (data(0, 10, 0, 3), Some(data(1, 10, 5, 5)), Violation::WrongChunk),
+            (data(0, 10, 0, 3), Some(data(1, 10, 3, 0)), Violation::WrongChunk),
             (data(0, 10, 0, 5), Some(data(1, 11, 5, 5)), Violation::WrongChunk),
             (data(0, 10, 0, 5), Some(data(1, 10, 0, 5)), Violation::WrongChunk),
         ] {
@@ -345,7 +414,7 @@ mod tests {
         let mut link = Link::new(9, &LIMITS, now);
         link.outgoing.push(Tag::new(0, 1), vec![1; 12], None);
         let ack = Ack { received: 1, limit: 9, gap: false };
-        assert_eq!(link.on_greeting(ack, now), Err(Violation::NeverSent));
+        assert_eq!(link.on_greeting(ack, true, now), Err(Violation::NeverSent));
     }
 
     #[test]

@@ -17,6 +17,12 @@
 //! refuses it. A refusal names every term on which the two ends differ, and both get [`ZmqError::Differs`].
 //! The end that refused stays until the other one has received the reason, at most 10 s.
 //!
+//! # Slow links
+//! The greeting and every acknowledgement measure the rate and the round trip of a link. They set the size of
+//! chunks, how much is on the way, and after which silence a connection counts as lost ([`Timing`]), from
+//! 64 kbit/s and round trips of 1.5 s upwards. An end that waits says for whom, and what is known of the
+//! reason, at growing intervals ([`Event::Waiting`]).
+//!
 //! # Delivery
 //! A message is cut into numbered chunks. The sender keeps each chunk until the other end has acknowledged
 //! it. When a connection breaks, libzmq makes a new one, and its greeting says where to continue: nothing is
@@ -62,22 +68,26 @@
 //! # Ok::<(), gradwire_transports::zmq::ZmqError>(())
 //! ```
 
-// What callers name:                             keys roster terms options event error
+// What callers name:                             keys roster endpoint terms options event error
 // The bytes of a link, parsed once:              packet
-// One session with one peer, without sockets:    outgoing incoming link
-// The thread that owns the sockets of one rank:  sockets zap strangers engine
+// One session with one peer, without sockets:    pace outgoing incoming link
+// The thread that owns the sockets of one rank:  sockets zap strangers growing dial engine
 // What the caller holds, and how it is made:     transport state bound
 // Who takes part in which step:                  roll
 
 mod bound;
+mod dial;
+mod endpoint;
 mod engine;
 mod error;
 mod event;
+mod growing;
 mod incoming;
 mod keys;
 mod link;
 mod options;
 mod outgoing;
+mod pace;
 mod packet;
 pub mod roll;
 mod roster;
@@ -92,6 +102,7 @@ mod zap;
 pub use self::bound::Bound;
 pub use self::error::ZmqError;
 pub use self::event::{Event, Log};
+pub use self::growing::Growing;
 pub use self::keys::{KeyPair, NotAKey, PublicKey, read_public};
 pub use self::options::{Returns, Security, Timing, Topology, ZmqLimits, ZmqOptions};
 pub use self::roster::{Entry, Roster};

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::endpoint::{Endpoint, Use};
 use super::error::ZmqError;
 use super::event::Log;
 use super::keys::{KeyPair, PublicKey};
@@ -58,7 +59,8 @@ pub enum Returns {
 /// Bounds on memory. They must be the same at both ends of a link, which compare them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZmqLimits {
-    /// Payload bytes of one chunk. Messages are cut into chunks, so that sending and receiving overlap.
+    /// The most payload bytes of one chunk. Messages are cut into chunks, so that sending and receiving
+    /// overlap, and so that signs of life are not held up: on a slow link chunks are shorter.
     pub chunk_bytes: usize,
     /// The most chunks in flight to one peer, sent but not acknowledged.
     pub window: usize,
@@ -74,6 +76,10 @@ pub struct ZmqLimits {
 /// The most packets in flight that are not data.
 const CONTROL_PACKETS: usize = 8;
 
+/// What CURVE adds to a frame, which counts for libzmq's limit: name of the command 8, nonce 8, authenticator
+/// 16, flags 1.
+pub(super) const CURVE_BYTES: usize = 33;
+
 impl Default for ZmqLimits {
     /// Chunks of 256 KiB, 16 in flight; 4096 messages and 64 MiB each way; 256 MiB a message.
     fn default() -> Self {
@@ -88,7 +94,7 @@ impl ZmqLimits {
     pub fn max_frame_bytes(&self) -> usize {
         // Greetings: terms of 64 names and values of 512 bytes, and some more.
         const GREETING: usize = 66 << 10;
-        (DATA_HEADER + self.chunk_bytes).max(GREETING)
+        CURVE_BYTES + (DATA_HEADER + self.chunk_bytes).max(GREETING)
     }
 
     /// Frames that libzmq queues for one peer in one direction.
@@ -117,25 +123,46 @@ impl ZmqLimits {
     }
 }
 
-/// Time limits.
+/// Time limits. Two of them grow with what was measured of a link: its round trips, which include the time
+/// for which data is on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// The longest time until a connection has proved its identity.
+    /// The longest time until a connection has proved its identity, which takes four round trips and 2 kB.
+    /// Whoever connects can hold a connection for that long.
     pub handshake: Duration,
     /// The time between two signs of life.
     pub heartbeat: Duration,
-    /// After this time without a sign of life, a connection counts as lost.
+    /// After this time without a sign of life, a connection counts as lost; on a slow link after three late
+    /// round trips, at most [`Timing::LONGEST_SILENCE`].
     pub silence: Duration,
     /// After this time without a sign of life, a peer is given up: its session ends, and callers that wait
-    /// for it get `Disconnected`.
+    /// for it get `Disconnected`. On a slow link after thirty late round trips, at most
+    /// [`Timing::LONGEST_GIVE_UP`].
     pub give_up: Duration,
 }
 
 impl Default for Timing {
-    /// 2 s, 300 ms, 900 ms, 30 s.
+    /// 30 s, 300 ms, 900 ms, 30 s.
     fn default() -> Self {
         let ms = Duration::from_millis;
-        Self { handshake: ms(2000), heartbeat: ms(300), silence: ms(900), give_up: ms(30_000) }
+        Self { handshake: ms(30_000), heartbeat: ms(300), silence: ms(900), give_up: ms(30_000) }
+    }
+}
+
+impl Timing {
+    /// The longest silence of a link that is slow, whatever was measured.
+    pub const LONGEST_SILENCE: Duration = Duration::from_secs(30);
+    /// The longest time until the peer on a slow link is given up, whatever was measured.
+    pub const LONGEST_GIVE_UP: Duration = Duration::from_secs(300);
+
+    /// The silence after which a connection counts as lost, if acknowledgements are as late as that.
+    pub(super) fn silence_at(&self, late: Duration) -> Duration {
+        self.silence.max((3 * late).min(Self::LONGEST_SILENCE))
+    }
+
+    /// The silence after which a peer is given up, if acknowledgements are as late as that.
+    pub(super) fn give_up_at(&self, late: Duration) -> Duration {
+        self.give_up.max((30 * late).min(Self::LONGEST_GIVE_UP))
     }
 }
 
@@ -211,16 +238,15 @@ impl ZmqOptions {
         self.roster.get(rank)?.key
     }
 
-    /// Whether a socket is allowed at this address: anywhere with keys, only on loopback without.
-    pub(super) fn check_endpoint(&self, endpoint: &str) -> Result<(), ZmqError> {
-        if !endpoint.starts_with("tcp://") {
-            return Err(ZmqError::Options { what: format!("'{endpoint}' is not tcp://HOST:PORT") });
-        }
+    /// The address of a socket, if one is allowed there: anywhere with keys, only on loopback without.
+    pub(super) fn endpoint(&self, text: &str, used: Use) -> Result<Endpoint, ZmqError> {
+        let refused = |what| ZmqError::Options { what };
+        let endpoint = Endpoint::parse(text).map_err(refused)?;
         match self.security {
-            Security::Plain { beyond_loopback: false } if !is_loopback(endpoint) => {
-                Err(ZmqError::NotLoopback { endpoint: endpoint.to_owned() })
+            Security::Plain { beyond_loopback: false } if !endpoint.is_loopback() => {
+                Err(ZmqError::NotLoopback { endpoint: text.to_owned() })
             }
-            _ => Ok(()),
+            _ => endpoint.is_fit_to(used).map(|()| endpoint).map_err(refused),
         }
     }
 
@@ -234,33 +260,28 @@ impl ZmqOptions {
     }
 }
 
-/// Whether `tcp://HOST:PORT` names the loopback interface.
-fn is_loopback(endpoint: &str) -> bool {
-    let host =
-        endpoint.strip_prefix("tcp://").and_then(|rest| rest.rsplit_once(':')).map_or("", |(host, _)| host);
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
-    host == "localhost" || address.is_ok_and(|address| address.to_canonical().is_loopback())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn only_loopback_is_loopback() {
-        for yes in ["tcp://127.0.0.1:5", "tcp://127.9.9.9:*", "tcp://localhost:1", "tcp://[::1]:80"] {
-            assert!(is_loopback(yes), "{yes}");
-        }
-        for no in [
-            "tcp://*:5",
-            "tcp://0.0.0.0:5",
-            "tcp://10.0.0.1:5",
-            "tcp://127.0.0.1.example.org:5",
-            "tcp://lo:1",
-            "tcp://",
+    fn limits_of_time_follow_from_the_link_and_are_bounded() {
+        let (timing, seconds) = (Timing::default(), Duration::from_secs_f64);
+        for (late, silence, give_up) in [
+            (0.0, 0.9, 30.0),
+            (0.001, 0.9, 30.0),
+            (0.6, 1.8, 30.0),
+            (1.5, 4.5, 45.0),
+            (5.0, 15.0, 150.0),
+            (60.0, 30.0, 300.0),
+            (1e6, 30.0, 300.0),
         ] {
-            assert!(!is_loopback(no), "{no}");
+            assert_eq!(timing.silence_at(seconds(late)), seconds(silence));
+            assert_eq!(timing.give_up_at(seconds(late)), seconds(give_up));
         }
+        let patient = Timing { silence: seconds(100.0), give_up: seconds(1000.0), ..timing };
+        assert_eq!(patient.silence_at(seconds(60.0)), seconds(100.0));
+        assert_eq!(patient.give_up_at(seconds(60.0)), seconds(1000.0));
     }
 
     #[test]
@@ -273,6 +294,9 @@ mod tests {
             outbox: queue,
             max_message_bytes: 500,
         };
-        assert_eq!(limits.bytes_per_peer(), 2 * 10 * (DATA_HEADER + 100_000) + 200_000 + 500 + 2 * 1000);
+        assert_eq!(
+            limits.bytes_per_peer(),
+            2 * 10 * (CURVE_BYTES + DATA_HEADER + 100_000) + 200_000 + 500 + 2 * 1000
+        );
     }
 }

@@ -2,26 +2,32 @@
 //!
 //! | kind | name | then |
 //! | --- | --- | --- |
-//! | 1, 2 | hello, welcome | version u16, session u64, resumes u8, sender u32, receiver u32, received u64, limit u64, terms |
+//! | 1, 2 | hello, welcome | version u16, session u64, resumes u8, sender u32, receiver u32, received u64,
+//! limit u64, terms |
 //! | 3 | refusal | session u64, reason u8, three texts, once or for each difference |
-//! | 4 | data | session u64, seq u64, tag (epoch u32, step u64, unit u32, chunk u32), total u64, offset u64, bytes |
+//! | 4 | data | session u64, seq u64, tag (epoch u32, step u64, unit u32, chunk u32), total u64, offset u64,
+//! bytes |
 //! | 5 | bye | session u64, seq u64 |
 //! | 6 | ack | session u64, received u64, limit u64, gap u8 |
 //! | 7 | skip | session u64, seq u64 |
 //!
 //! A skip takes the place of a message of one chunk that is too late to be sent: it has its number and
-//! delivers nothing. A bye is the last packet of a session. With seq 0 it also answers a refusal, so that the
-//! end that refused may stop. A text is its length as u16, then UTF-8. Terms are their number as u16, then a
-//! name and a value for each. Any bytes are either one of these packets or refused; no byte may be left over.
+//! delivers nothing. A message may be cut anywhere, into chunks that are not empty; those that were not
+//! acknowledged are cut anew over a new connection. A bye is the last packet of a session. With seq 0 it also
+//! answers a refusal, so that the end that refused may stop. A text is its length as u16, then UTF-8. Terms
+//! are their number as u16, then a name and a value for each. Any bytes are either one of these packets or
+//! refused; no byte may be left over.
 
 use super::terms::{Difference, MAX_TERMS, MAX_TEXT, Terms};
 use crate::rank::Rank;
 use crate::tag::Tag;
 
 /// The version of this protocol. An end with another version is refused, with both versions named.
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
 /// Bytes of a data packet before its payload.
 pub(super) const DATA_HEADER: usize = 1 + 8 + 8 + Tag::BYTES + 8 + 8;
+/// Bytes of an acknowledgement.
+pub(super) const ACK_BYTES: usize = 1 + 8 + 8 + 8 + 1;
 
 const HELLO: u8 = 1;
 const WELCOME: u8 = 2;
@@ -377,6 +383,7 @@ mod tests {
     fn a_data_header_has_its_stated_length() {
         let empty = Data { session: 0, seq: 0, tag: Tag::default(), total: 0, offset: 0, bytes: b"" };
         assert_eq!(Packet::data(&empty).len(), DATA_HEADER);
+        assert_eq!(Packet::ack(0, Ack::default()).len(), ACK_BYTES);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::error::ZmqError;
-use super::keys::{PUBLIC, PublicKey};
+use super::keys::{PUBLIC, PublicKey, SECRET, is_no_key, quoted};
 use crate::rank::{Rank, RankSet};
 
 /// One participant.
@@ -19,8 +19,9 @@ pub struct Entry {
 /// All participants by rank, with their keys and addresses.
 ///
 /// As text, each line is a rank, a key (or `-`) and, for a rank that listens, an endpoint. Lines that begin
-/// with `#` are comments. A `.pub` file of [`KeyPair::write`](super::KeyPair::write) is such a line without a
-/// rank: it gets the rank after that of the previous line, or 1 in the first line.
+/// with `#` are comments. A key may be the content of a `.pub` file of
+/// [`KeyPair::write`](super::KeyPair::write). Such a line may lack the rank: it then gets the rank after that
+/// of the previous line, or 1 in the first line.
 ///
 /// # Examples
 /// ```
@@ -47,8 +48,9 @@ impl Roster {
     /// Reads a file.
     ///
     /// # Errors
-    /// `Roster`.
+    /// `Roster`; `KeyFile` for the text of a key in place of the name of a file.
     pub fn read(path: &Path) -> Result<Self, ZmqError> {
+        is_no_key(path)?;
         let text = std::fs::read_to_string(path);
         text.map_err(|error| ZmqError::Roster { line: 0, what: format!("{}: {error}", path.display()) })?
             .parse()
@@ -85,16 +87,14 @@ impl std::str::FromStr for Roster {
 
     fn from_str(text: &str) -> Result<Self, ZmqError> {
         let (mut roster, mut last) = (Self::new(), Rank(0));
-        for (at, line) in text.lines().enumerate() {
+        // Editors of some systems begin a file with this mark.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        for (at, line) in text.lines().map(str::trim).enumerate() {
             let fault = |what: String| ZmqError::Roster { line: at + 1, what };
-            if line.trim().is_empty() || line.starts_with('#') {
+            if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let (rank, entry) = match line.strip_prefix(PUBLIC) {
-                Some(key) => (Rank(last.0.saturating_add(1)), listed(key.trim())),
-                None => entry(line).map(|(rank, entry)| (rank, Ok(entry))).map_err(fault)?,
-            };
-            let entry = entry.map_err(fault)?;
+            let (rank, entry) = entry(line, last).map_err(fault)?;
             last = rank;
             if roster.0.insert(rank, entry).is_some() {
                 return Err(fault(format!("{rank} stands twice in the list")));
@@ -105,20 +105,31 @@ impl std::str::FromStr for Roster {
     }
 }
 
-/// The rank that has this key and does not listen.
-fn listed(key: &str) -> Result<Entry, String> {
-    let key = key.parse().map_err(|error| format!("'{key}': {error}"))?;
-    Ok(Entry { key: Some(key), endpoint: None })
-}
-
-fn entry(line: &str) -> Result<(Rank, Entry), String> {
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let ([rank, key] | [rank, key, _]) = words[..] else {
+/// The participant of a line; `last` is the rank of the line before.
+fn entry(line: &str, last: Rank) -> Result<(Rank, Entry), String> {
+    let mut words: Vec<&str> = line.split_whitespace().collect();
+    if words.contains(&SECRET.trim()) {
+        return Err("a secret key: list the .pub files, and make new keys if others may have read this one"
+            .to_owned());
+    }
+    let is_file = |word: &&str| *word == PUBLIC.trim();
+    let next = Rank(last.0.saturating_add(1));
+    let rank = match words.first().filter(|word| !is_file(word)) {
+        Some(rank) => rank.parse().map(Rank).map_err(|_| format!("{} is not a rank", quoted(rank)))?,
+        None => next,
+    };
+    let has_rank = words.first().is_some_and(|word| !is_file(word));
+    words.drain(..usize::from(has_rank));
+    let from_file = words.first().is_some_and(is_file);
+    words.drain(..usize::from(from_file));
+    let ([key] | [key, _]) = words[..] else {
         return Err("expected: RANK KEY [ENDPOINT]".to_owned());
     };
-    let rank = rank.parse().map(Rank).map_err(|_| format!("'{rank}' is not a rank"))?;
-    let key = if key == "-" { None } else { Some(key.parse().map_err(|error| format!("'{key}': {error}"))?) };
-    Ok((rank, Entry { key, endpoint: words.get(2).map(|&endpoint| endpoint.to_owned()) }))
+    let key = match key {
+        "-" => None,
+        key => Some(key.parse().map_err(|error| format!("{}: {error}", quoted(key)))?),
+    };
+    Ok((rank, Entry { key, endpoint: words.get(1).map(|&endpoint| endpoint.to_owned()) }))
 }
 
 #[cfg(test)]
@@ -149,6 +160,43 @@ mod tests {
         let ranks = pairs.iter().map(|pair| roster.rank_of(&pair.public()).unwrap());
         assert_eq!(ranks.collect::<Vec<_>>(), [Rank(1), Rank(7), Rank(8)]);
         assert!(fault("gradwire-public short").starts_with("list of peers, line 1: 'short'"));
+    }
+
+    #[test]
+    fn a_line_may_hold_a_rank_and_the_content_of_a_file() {
+        let line = format!("{PUBLIC}{KEY}");
+        for (list, rank, endpoint) in [
+            (format!("1 {line}\n"), 1, None),
+            (format!("7 {line} tcp://host:5"), 7, Some("tcp://host:5")),
+            (format!("{line} tcp://host:5"), 1, Some("tcp://host:5")),
+            (format!("\u{feff}{line}\r\n"), 1, None),
+            (format!("\u{feff}3 {KEY}\r\n\r\n"), 3, None),
+            (format!("  # indented\n\t 4\t{line}  \n"), 4, None),
+            (format!("2 -\n{line}"), 3, None),
+        ] {
+            let roster: Roster = list.parse().unwrap_or_else(|error| panic!("{list}: {error}"));
+            assert_eq!(roster.rank_of(&KEY.parse().unwrap()), Some(Rank(rank)), "{list}");
+            assert_eq!(roster.get(Rank(rank)).unwrap().endpoint.as_deref(), endpoint, "{list}");
+        }
+    }
+
+    #[test]
+    fn nothing_that_may_be_a_secret_is_repeated() {
+        let secret = &KEY.replace('r', "s");
+        for list in [
+            format!("{PUBLIC}{KEY}\n{SECRET}{secret}\n"),
+            format!("1 {PUBLIC}{KEY} {SECRET}{secret}"),
+            format!("1 {SECRET}{secret}"),
+            format!("{SECRET}{secret}"),
+            format!("{secret} 1"),
+            format!("1 {secret}x"),
+            format!("1 {}", &secret[1..]),
+            format!("gradwire-secret:{secret}"),
+            format!("{PUBLIC}{secret}{secret}"),
+        ] {
+            let said = fault(&list);
+            assert!(!said.contains(&secret[5..30]), "{said}");
+        }
     }
 
     #[test]

@@ -2,16 +2,22 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::error::ZmqError;
+use super::growing::Growing;
 use super::incoming::Arrivals;
 use super::link::Link;
 use super::options::ZmqLimits;
 use super::roster::Roster;
 use crate::inbox::Inbox;
 use crate::rank::Rank;
-use crate::tag::Deadline;
+use crate::tag::{Deadline, Tag};
+
+/// The time until the first line says which message is waited for, or three times what is usual.
+const SAID_AFTER: Duration = Duration::from_secs(5);
+/// Callers that wait for several peers in turn ask each of them again within this time.
+const UNTIL_ASKED_AGAIN: Duration = Duration::from_secs(10);
 
 /// The state of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +46,10 @@ pub(super) struct Peer {
     pub(super) is_banned: bool,
     /// Whether it is still on the list of peers.
     pub(super) is_listed: bool,
+    /// The message that a caller waits for.
+    pub(super) awaited: Option<Awaited>,
+    /// How long callers waited for messages lately.
+    usual: Duration,
     /// If this end fails because it refused a hello: the session of that hello and the time, until its sender
     /// has received the refusal.
     pub(super) untold: Option<(u64, Instant)>,
@@ -47,9 +57,56 @@ pub(super) struct Peer {
 
 impl Peer {
     pub(super) fn new(rank: Rank) -> Self {
-        let (link, bound, untold) = (None, None, None);
+        let (link, bound, untold, awaited) = (None, None, None, None);
         let (standing, is_banned, is_listed) = (Standing::Expected, false, true);
-        Self { rank, standing, link, sessions: 0, bound, is_banned, is_listed, untold }
+        let usual = Duration::ZERO;
+        Self { rank, standing, link, sessions: 0, bound, is_banned, is_listed, awaited, usual, untold }
+    }
+
+    /// How late acknowledgements of this peer are.
+    pub(super) fn lateness(&self, now: Instant) -> Duration {
+        self.link.as_ref().map_or(Duration::ZERO, |link| link.outgoing.pace.lateness(now))
+    }
+
+    /// A caller begins to wait for a message, or continues to, at most until `deadline`.
+    pub(super) fn await_message(&mut self, tag: Tag, deadline: Deadline, now: Instant) {
+        let growing = Growing::new(SAID_AFTER.max(3 * self.usual), now);
+        let new = Awaited { tag, since: now, until: None, growing };
+        let awaited = self.awaited.take().filter(|awaited| awaited.tag == tag).unwrap_or(new);
+        let until = deadline.instant().map(|until| until.max(now) + UNTIL_ASKED_AGAIN);
+        self.awaited = Some(Awaited { until, ..awaited });
+    }
+
+    /// A caller got the message that it waited for.
+    pub(super) fn received(&mut self, tag: Tag, now: Instant) {
+        if let Some(awaited) = self.awaited.take_if(|awaited| awaited.tag == tag) {
+            let took = now.saturating_duration_since(awaited.since);
+            self.usual = took.max(self.usual / 8 * 7);
+        }
+    }
+
+    /// What is known of the message that callers wait for, if it is time to say so, and for how long they
+    /// have waited. `quiet` is the time since the peer was heard.
+    pub(super) fn is_awaited(&mut self, quiet: Duration, now: Instant) -> Option<(String, Duration)> {
+        let awaited = self.awaited.as_mut()?;
+        if self.standing == Standing::Gone || awaited.until.is_some_and(|until| until < now) {
+            self.awaited = None;
+            return None;
+        }
+        if !awaited.growing.is_due(now) {
+            return None;
+        }
+        let waited = now.saturating_duration_since(awaited.since);
+        let arriving = self.link.as_ref().and_then(|link| link.incoming.arriving());
+        let known = match (self.standing, arriving) {
+            (Standing::Here, Some((here, all))) => format!("{here} of {all} bytes of its message are here"),
+            (Standing::Here, None) => "it is connected, and nothing of its next message is here".to_owned(),
+            (Standing::Expected, _) => "it has not come yet".to_owned(),
+            (Standing::Silent | Standing::Gone, _) => {
+                format!("nothing was heard of it for {} s", quiet.as_secs())
+            }
+        };
+        Some((format!("step {}: {known}", awaited.tag.step), waited))
     }
 
     /// Begins a session with a number that this end chooses.
@@ -57,7 +114,7 @@ impl Peer {
         self.link = Some(Link::new(session(), limits, now));
         self.standing = Standing::Expected;
         self.sessions += 1;
-        self.bound = None;
+        (self.bound, self.awaited) = (None, None);
     }
 
     /// Whether its session, if it has one, is not that of the current membership: the peer was restarted.
@@ -76,11 +133,26 @@ impl Peer {
     }
 }
 
+/// A message that a caller waits for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Awaited {
+    tag: Tag,
+    since: Instant,
+    /// When it no longer counts as waited for; `None` for never.
+    until: Option<Instant>,
+    growing: Growing,
+}
+
 /// Orders of the caller to the thread, which knows the connections.
 #[derive(Debug)]
 pub(super) enum Order {
-    ShutOut { rank: Rank, why: String },
+    ShutOut {
+        rank: Rank,
+        why: String,
+    },
     Readmit(Roster),
+    /// Make all connections of this end anew.
+    Redial,
 }
 
 #[derive(Debug)]
@@ -107,6 +179,7 @@ impl State {
         let now = Instant::now();
         self.peers.iter_mut().for_each(|peer| peer.begin(limits, now));
         self.arrivals.inbox = Inbox::new(limits.inbox);
+        self.orders.push(Order::Redial);
         (self.failure, self.has_begun) = (None, false);
     }
 }

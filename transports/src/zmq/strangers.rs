@@ -1,12 +1,13 @@
-//! Keeps the log readable: an event that strangers cause is reported at once, then at most once a second,
-//! with a count.
+//! Keeps the log readable: an event that strangers cause is reported at once, then at growing intervals, with
+//! a count.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::event::Event;
 
-const TOLD_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// The shortest and the longest time between two reports. The time doubles while the event goes on.
+const TOLD_AGAIN_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(600)];
 /// Different events that are counted separately. Further ones are dropped until some were reported.
 const MOST: usize = 64;
 
@@ -19,7 +20,15 @@ enum Kind {
 #[derive(Debug, Default)]
 struct Story {
     times: u64,
-    told: Option<Instant>,
+    /// When it was told, and how long it is not told again.
+    told: Option<(Instant, Duration)>,
+}
+
+impl Story {
+    /// Whether the time is over for which it is not told again.
+    fn is_due(&self, now: Instant) -> bool {
+        self.told.is_none_or(|(at, pause)| now.saturating_duration_since(at) >= pause)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -45,9 +54,7 @@ impl Strangers {
     /// Reports the events that are due.
     pub(super) fn report(&mut self, now: Instant, events: &mut Vec<Event>) {
         for ((kind, who, what), story) in &mut self.0 {
-            let is_due =
-                story.told.is_none_or(|told| now.saturating_duration_since(told) >= TOLD_AGAIN_AFTER);
-            if story.times == 0 || !is_due {
+            if story.times == 0 || !story.is_due(now) {
                 continue;
             }
             let (who, what, times) = (who.clone(), what.clone(), story.times);
@@ -55,13 +62,11 @@ impl Strangers {
                 Kind::Refused => Event::Refused { who, why: what, times },
                 Kind::Garbage => Event::Garbage { who, what, times },
             });
-            *story = Story { times: 0, told: Some(now) };
+            let [first, most] = TOLD_AGAIN_AFTER;
+            let pause = story.told.map_or(first, |(_, pause)| most.min(2 * pause));
+            *story = Story { times: 0, told: Some((now, pause)) };
         }
-        let is_quiet = |story: &Story| {
-            story.times == 0
-                && story.told.is_some_and(|told| now.saturating_duration_since(told) >= TOLD_AGAIN_AFTER)
-        };
-        self.0.retain(|_, story| !is_quiet(story));
+        self.0.retain(|_, story| story.times > 0 || !story.is_due(now));
     }
 }
 
@@ -70,9 +75,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_is_told_at_once_and_then_once_a_second_with_its_number() {
+    fn a_flood_is_told_at_once_and_then_at_growing_intervals_with_its_number() {
         let (mut strangers, mut events, start) = (Strangers::default(), Vec::new(), Instant::now());
-        for millis in 0..2500 {
+        for millis in 0..7500 {
             strangers.refused("x".into(), "y".into());
             strangers.report(start + Duration::from_millis(millis), &mut events);
         }
@@ -83,10 +88,15 @@ mod tests {
                 other => panic!("{other}"),
             })
             .collect();
-        assert_eq!(times, [1, 1000, 1000]);
-        strangers.report(start + Duration::from_secs(4), &mut events);
-        strangers.report(start + Duration::from_secs(6), &mut events);
-        assert!(events.len() == 4 && strangers.0.is_empty());
+        assert_eq!(times, [1, 1000, 2000, 4000]);
+        strangers.report(start + Duration::from_secs(15), &mut events);
+        assert_eq!(events.len(), 5);
+        strangers.report(start + Duration::from_secs(32), &mut events);
+        assert!(events.len() == 5 && strangers.0.is_empty());
+        // After a pause it is told at once again.
+        strangers.refused("x".into(), "y".into());
+        strangers.report(start + Duration::from_secs(33), &mut events);
+        assert_eq!(events.len(), 6);
     }
 
     #[test]

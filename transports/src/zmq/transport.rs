@@ -10,7 +10,7 @@ use ::zmq::Socket;
 use super::error::ZmqError;
 use super::incoming::Arrivals;
 use super::link::Link;
-use super::options::ZmqLimits;
+use super::options::{CURVE_BYTES, ZmqLimits};
 use super::packet::DATA_HEADER;
 use super::roll::tags::EPOCH;
 use super::roster::Roster;
@@ -23,8 +23,6 @@ use crate::transport::Transport;
 
 /// How long a transport that is dropped without `close` continues to deliver.
 const DROPPED: Duration = Duration::from_millis(250);
-/// What CURVE adds to a frame: name of the command 8, nonce 8, authenticator 16, flags 1.
-const CURVE_BYTES: usize = 33;
 
 /// Whether the libzmq of this program has CURVE, and so can encrypt and authenticate.
 pub fn has_curve() -> bool {
@@ -222,6 +220,33 @@ impl ZmqTransport {
         peer.link.as_ref().filter(|_| is_present).map(|link| link.session)
     }
 
+    /// The time in which everything that is queued can be with its receivers, by the measured rate of each
+    /// link; zero where nothing is measured or queued.
+    pub fn delivery_time(&self) -> Duration {
+        let state = self.shared.lock();
+        let links = state.peers.iter().filter(|peer| peer.standing != Standing::Gone);
+        let times = links.filter_map(|peer| {
+            let outgoing = &peer.link.as_ref()?.outgoing;
+            outgoing.pace.time_for(outgoing.queued_bytes()).filter(|_| !outgoing.is_done())
+        });
+        times.max().unwrap_or(Duration::ZERO)
+    }
+
+    /// Of the message that is arriving from `rank`, the bytes that are here, and all.
+    pub fn arriving(&self, rank: Rank) -> Option<(usize, usize)> {
+        let state = self.shared.lock();
+        let peer = state.peers.iter().find(|peer| peer.rank == rank)?;
+        peer.link.as_ref()?.incoming.arriving()
+    }
+
+    /// Whether the message to `rank` with that tag has arrived there, or never can.
+    pub(super) fn has_arrived(&self, rank: Rank, tag: Tag) -> bool {
+        let state = self.shared.lock();
+        let peer = state.peers.iter().find(|peer| peer.rank == rank);
+        let link = peer.filter(|peer| peer.standing != Standing::Gone).and_then(|peer| peer.link.as_ref());
+        link.is_none_or(|link| link.outgoing.has_arrived(tag))
+    }
+
     /// Begins a new session with every peer, after all sessions have ended. Messages of earlier sessions are
     /// dropped, and the membership is again that of the roster, in epoch 0. For ends that only connect, such
     /// as a worker whose server was restarted.
@@ -264,6 +289,25 @@ impl ZmqTransport {
         }
         let at = state.peers.binary_search_by_key(&rank, |peer| peer.rank);
         at.map_err(|_| TransportError::Unsupported { operation: "link between two workers of a star" })
+    }
+
+    /// Records the first message of each peer that a caller waits for. Requests to join are no messages that
+    /// must come.
+    fn await_any(
+        &self,
+        state: &mut State,
+        wanted: &[(Rank, Tag)],
+        deadline: Deadline,
+    ) -> Result<(), TransportError> {
+        let now = Instant::now();
+        for (number, &(rank, tag)) in wanted.iter().enumerate() {
+            let is_first = !wanted[..number].iter().any(|(earlier, _)| *earlier == rank);
+            if is_first && tag.epoch != EPOCH {
+                let at = self.peer(state, rank, tag)?;
+                state.peers[at].await_message(tag, deadline, now);
+            }
+        }
+        Ok(())
     }
 
     /// Waits for room and queues a message, until it is queued or the deadline has passed.
@@ -348,8 +392,8 @@ impl Transport for ZmqTransport {
         self.me.limits.max_message_bytes
     }
 
-    /// Bytes of the chunk headers and of ZeroMQ's and CURVE's framing, without acknowledgements, signs of
-    /// life and repetitions.
+    /// Bytes of the chunk headers and of ZeroMQ's and CURVE's framing for the longest chunks, without
+    /// acknowledgements, signs of life, repetitions, and what shorter chunks take on a slow link.
     fn envelope_bytes(&self, payload_bytes: usize) -> usize {
         let chunk = self.me.limits.chunk_bytes;
         let frame = |bytes: usize| {
@@ -401,6 +445,7 @@ impl Transport for ZmqTransport {
                 };
                 state.arrivals.spares.put(old);
                 let at = self.peer(&state, found.0, found.1)?;
+                state.peers[at].received(found.1, Instant::now());
                 if state.peers[at].link.as_ref().is_some_and(|link| link.incoming.is_held_back()) {
                     self.bell.ring(&mut state);
                 }
@@ -422,6 +467,7 @@ impl Transport for ZmqTransport {
                 let (from, tag) = wanted[0];
                 return Err(TransportError::Timeout { from, tag });
             }
+            self.await_any(&mut state, wanted, deadline)?;
             state = self.shared.wait(state, deadline);
         };
         drop(state);

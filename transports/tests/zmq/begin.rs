@@ -1,11 +1,14 @@
 //! How a run begins, and why it does not.
 
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use gradwire::{LayoutRef, Spec};
 use gradwire_transports::zmq::{
-    Bound, Entry, KeyPair, Returns, Security, Terms, Topology, ZmqError, ZmqOptions, ZmqTransport, has_curve,
+    Bound, Entry, Event, KeyPair, Returns, Security, Terms, Timing, Topology, ZmqError, ZmqOptions,
+    ZmqTransport, has_curve,
 };
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
 
@@ -162,7 +165,7 @@ fn a_server_with_another_key_than_expected_is_not_talked_to() {
         options.roster = options.roster.clone().with(Rank(0), entry);
     });
     let knocking = thread::spawn(move || knocking.join(Deadline::after(Duration::from_secs(5))).unwrap_err());
-    heard.wait_for("its handshake failed");
+    heard.wait_for("the handshake failed");
     assert_eq!(knocking.join().unwrap(), ZmqError::NotAllThere { missing: vec![Rank(0)] });
     assert!(listening.present().is_empty());
 }
@@ -224,4 +227,116 @@ fn in_a_star_workers_reach_the_server_and_nobody_else() {
     let none = Err(TransportError::Unsupported { operation: "link between two workers of a star" });
     assert_eq!(ends[1].send(Rank(2), tag, b"", long()), none);
     assert_eq!(ends[2].recv(Rank(1), tag, &mut got, Deadline::after(LONG)), none);
+}
+
+/// What an end that knocks there says within a few seconds.
+fn said_at(endpoint: &str, timing: Timing, part: &str) -> String {
+    let (world, heard) = (World::new(2), Heard::default());
+    let mut knocking = Bound::new(ZmqOptions { log: heard.log(), timing, ..world.options(1) }).unwrap();
+    knocking.locate(Rank(0), endpoint);
+    let mut knocking = knocking.start().unwrap();
+    let said = heard.wait(|event| {
+        matches!(event, Event::Waiting { rank: Rank(0), .. }) && event.to_string().contains(part)
+    });
+    let missing = ZmqError::NotAllThere { missing: vec![Rank(0)] };
+    assert_eq!(knocking.wait_for_peers(Deadline::now()), Err(missing));
+    said.to_string()
+}
+
+#[test]
+fn who_waits_says_for_whom_where_and_what_is_known_of_the_reason() {
+    let timing = Timing { handshake: Duration::from_secs(5), ..Timing::default() };
+    let listener = |answers: fn(TcpStream)| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("tcp://{}", listener.local_addr().unwrap());
+        thread::spawn(move || listener.incoming().flatten().for_each(answers));
+        endpoint
+    };
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let silent = listener(|stream| drop(thread::spawn(move || (thread::sleep(LONG), stream))));
+    let hangs_up = listener(drop);
+    let other = listener(|mut stream| {
+        let _ =
+            stream.write_all(b"SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2\r\n and so on, and so on, and so on");
+        thread::spawn(move || (thread::sleep(LONG), stream));
+    });
+    let cases = [
+        (format!("tcp://{closed}"), "nothing listens there, or it cannot be reached"),
+        ("tcp://nosuch.invalid:5555".to_owned(), "its name has no address"),
+        (silent.clone(), "connected, but no answer to the handshake for"),
+        (silent, "the handshake failed: connected, but no answer for 5 s"),
+        (hangs_up, "the handshake failed: the other end hung up; it may have another key"),
+        (other, "the handshake failed"),
+    ];
+    let asking: Vec<_> = cases
+        .into_iter()
+        .map(|(endpoint, part)| {
+            thread::spawn(move || {
+                let said = said_at(&endpoint, timing, part);
+                assert!(said.starts_with("waiting for rank 0 for ") && said.contains(&endpoint), "{said}");
+                let may_be_a_key = part.contains("hung up");
+                assert_eq!(said.contains("key"), may_be_a_key, "{said}");
+            })
+        })
+        .collect();
+    asking.into_iter().for_each(|asking| asking.join().unwrap());
+}
+
+#[test]
+fn a_second_worker_of_a_rank_and_the_server_both_say_so_and_it_comes_in_when_the_first_leaves() {
+    let world = World::star(2);
+    let [told, first, second] = [(); 3].map(|()| Heard::default());
+    let options = ZmqOptions { log: told.log(), returns: Returns::AtAnyTime, ..world.options(0) };
+    let server = Bound::new(options).unwrap();
+    let endpoint = server.endpoint().unwrap().to_owned();
+    let server = server.join(long()).unwrap();
+    let worker = |heard: &Heard| {
+        let options = ZmqOptions { log: heard.log(), ..world.options(1) };
+        let mut worker = Bound::new(options).unwrap();
+        worker.locate(Rank(0), &endpoint);
+        worker.start().unwrap()
+    };
+    let mut one = worker(&first);
+    one.wait_for_peers(long()).unwrap();
+    let mut other = worker(&second);
+    told.wait_for("rank 1 was not let in: that rank is here already");
+    second.wait_for("it has another worker of this rank, which must leave first");
+    assert!(other.wait_for_peers(Deadline::now()).is_err());
+    // It is told again, but not each time that it is asked.
+    thread::sleep(Duration::from_secs(4));
+    let lines = told.events().iter().filter(|event| event.to_string().contains("already")).count();
+    assert!((1..=3).contains(&lines), "{:?}", told.events());
+    one.close(long()).unwrap();
+    other.wait_for_peers(long()).unwrap();
+    assert_eq!(server.present().as_slice(), [Rank(1)]);
+}
+
+#[test]
+fn who_waits_for_a_message_says_for_whose_and_how_much_of_it_is_here() {
+    let (world, heard) = (World::star(2), Heard::default());
+    let server = Bound::new(ZmqOptions { log: heard.log(), ..world.options(0) }).unwrap();
+    let endpoint = server.endpoint().unwrap().to_owned();
+    let joining = thread::spawn(move || server.join(long()).unwrap());
+    let raw = Raw::new(&endpoint, world.key(0), Some(&world.pairs[1]), 99);
+    raw.enter(1);
+    let mut server = joining.join().unwrap();
+    let waiting = thread::spawn(move || {
+        let ended = server.recv(Rank(1), Tag::new(0, 7), &mut Vec::new(), long());
+        (server, ended)
+    });
+    for _ in 0..70 {
+        raw.send(&raw.ack(0));
+        thread::sleep(Duration::from_millis(100));
+    }
+    heard.wait_for(
+        "waiting for rank 1 for 5 s: step 7: it is connected, and nothing of its next message is here",
+    );
+    raw.send(&raw.data(0, 7, 1000, 0, &[1; 600]));
+    for _ in 0..110 {
+        raw.send(&raw.ack(0));
+        thread::sleep(Duration::from_millis(100));
+    }
+    heard.wait_for("waiting for rank 1 for 15 s: step 7: 600 of 1000 bytes of its message are here");
+    raw.send(&raw.data(1, 7, 1000, 600, &[1; 400]));
+    assert_eq!(waiting.join().unwrap().1, Ok(()));
 }

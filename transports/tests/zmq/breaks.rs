@@ -87,6 +87,26 @@ fn a_peer_that_falls_silent_is_missed_and_goes_on_later_as_if_nothing_had_been()
     assert_eq!(server.tally(Rank(1)).sessions, 1);
 }
 
+/// A silence makes a new connection at most, which goes on where the old one was.
+#[test]
+fn a_peer_that_falls_silent_again_and_again_is_there_again_each_time() {
+    let Scene { mut server, mut worker, proxy, heard } = scene(LONG);
+    let mut got = Vec::new();
+    for step in 1..6 {
+        proxy.hold(true);
+        worker.send(Rank(0), Tag::new(0, step), &message(step), long()).unwrap();
+        if step == 1 {
+            heard.wait_for("rank 1 is silent");
+        }
+        thread::sleep(MS(1000));
+        proxy.hold(false);
+        server.recv(Rank(1), Tag::new(0, step), &mut got, long()).unwrap();
+        assert!(got == message(step), "step {step}");
+    }
+    assert!(proxy.connections() < 7, "{} connections", proxy.connections());
+    assert_eq!(server.tally(Rank(1)).sessions, 1);
+}
+
 #[test]
 fn a_peer_that_stays_silent_is_given_up_at_both_ends() {
     let Scene { mut server, mut worker, proxy, heard } = scene(MS(1500));

@@ -5,10 +5,10 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use gradwire_transports::zmq::{Bound, KeyPair, Returns, ZmqOptions, ZmqTransport};
+use gradwire_transports::zmq::{Bound, KeyPair, Returns, Timing, ZmqOptions, ZmqTransport};
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
 
-use crate::raw::{REFUSAL, Raw, WELCOME};
+use crate::raw::{REFUSAL, Raw, VERSION, WELCOME};
 use crate::support::{Heard, World, limits, long};
 
 /// A server and an honest worker, rank 1; the key of rank 2 is the attacker's.
@@ -21,10 +21,15 @@ struct Scene {
     step: u64,
 }
 
+/// The longest time for a handshake: short, so that tests of it are.
+const HANDSHAKE: Duration = Duration::from_secs(2);
+
 impl Scene {
     fn new() -> Self {
         let (world, heard) = (World::star(3), Heard::default());
-        let options = ZmqOptions { returns: Returns::AtAnyTime, log: heard.log(), ..world.options(0) };
+        let timing = Timing { handshake: HANDSHAKE, ..Timing::default() };
+        let options =
+            ZmqOptions { returns: Returns::AtAnyTime, log: heard.log(), timing, ..world.options(0) };
         let bound = Bound::new(options).unwrap();
         let endpoint = bound.endpoint().unwrap().to_owned();
         let server = bound.join(long()).unwrap();
@@ -59,10 +64,10 @@ fn an_unknown_key_no_key_and_no_protocol_at_all_are_not_let_in() {
     let unknown = Raw::new(&scene.endpoint, scene.world.key(0), Some(&stranger), 11);
     let keyless = Raw::new(&scene.endpoint, scene.world.key(0), None, 12);
     for raw in [&unknown, &keyless] {
-        raw.send(&raw.hello(1, 2, 0));
+        raw.send(&raw.hello(VERSION, 2, 0));
     }
     scene.heard.wait_for(&format!("key {} is not on the list", stranger.public()));
-    scene.heard.wait_for("somebody was not let in: its handshake failed");
+    scene.heard.wait_for("somebody was not let in: the handshake failed");
     scene.goes_on();
     assert!(!unknown.hears(Duration::from_millis(100)) && !keyless.hears(Duration::from_millis(100)));
     assert_eq!(scene.server.present().as_slice(), [Rank(1)]);
@@ -88,11 +93,53 @@ fn half_a_greeting_and_an_endless_frame_are_cut_off() {
     }
 }
 
+/// Each byte comes in time; all of them do not.
+#[test]
+fn greetings_that_trickle_hold_their_connections_no_longer_than_a_handshake_may_take() {
+    let mut scene = Scene::new();
+    let address = scene.endpoint.strip_prefix("tcp://").unwrap().to_owned();
+    // As long as it must be: signature, version, mechanism, as a client.
+    let mut greeting = [0; 64];
+    greeting[..17].copy_from_slice(b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\0CURVE");
+    let trickling: Vec<_> = (0..20)
+        .map(|_| {
+            let mut stream = TcpStream::connect(&address).unwrap();
+            std::thread::spawn(move || {
+                let start = Instant::now();
+                stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+                let (mut bytes, mut buffer) = (greeting.iter(), [0; 256]);
+                loop {
+                    if let Some(byte) = bytes.next()
+                        && stream.write_all(&[*byte]).is_err()
+                    {
+                        return start.elapsed();
+                    }
+                    // The end of the stream, or a reset. Otherwise what it says is of no account.
+                    match stream.read(&mut buffer) {
+                        Ok(0) => return start.elapsed(),
+                        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {
+                            return start.elapsed();
+                        }
+                        _ => assert!(start.elapsed() < Duration::from_secs(30), "never cut off"),
+                    }
+                }
+            })
+        })
+        .collect();
+    scene.goes_on();
+    for ended in trickling {
+        let held = ended.join().unwrap();
+        assert!(held < HANDSHAKE + Duration::from_secs(5), "held for {held:?}");
+    }
+    scene.heard.wait_for("the handshake failed: the other end hung up, or was not done after 2 s");
+    scene.goes_on();
+}
+
 #[test]
 fn nobody_takes_the_rank_of_another_key() {
     let mut scene = Scene::new();
     let raw = scene.attacker(21);
-    raw.send(&raw.hello(1, 1, 0));
+    raw.send(&raw.hello(VERSION, 1, 0));
     raw.wait(REFUSAL);
     scene.heard.wait_for("rank 2 was not let in: rank of the key is rank 2 here and rank 1 there");
     // Let in under its own rank, it speaks for no other.
@@ -114,9 +161,9 @@ fn another_version_another_place_and_another_codec_are_refused_by_name() {
         hello
     };
     for (hello, why) in [
-        (raw.hello(7, 2, 0), "protocol version is 1 here and 7 there"),
-        (raw.hello(1, 2, 1), "rank that listens is rank 0 here and rank 1 there"),
-        (codec(raw.hello(1, 2, 0)), "codec is topk"),
+        (raw.hello(7, 2, 0), "protocol version is 2 here and 7 there"),
+        (raw.hello(VERSION, 2, 1), "rank that listens is rank 0 here and rank 1 there"),
+        (codec(raw.hello(VERSION, 2, 0)), "codec is topk"),
     ] {
         raw.send(&hello);
         raw.wait(REFUSAL);
@@ -136,8 +183,8 @@ fn garbage_of_a_valid_key_is_dropped_and_named() {
         }
         raw.send(b"");
         raw.send(&[0xff; 300]);
-        raw.send(&raw.hello(1, 2, 0)[..40]);
-        raw.send_parts(&[&raw.hello(1, 2, 0), b"more", b"and more"]);
+        raw.send(&raw.hello(VERSION, 2, 0)[..40]);
+        raw.send_parts(&[&raw.hello(VERSION, 2, 0), b"more", b"and more"]);
         scene.heard.wait_for("dropped from rank 2: 300 bytes that are no packet");
         scene.heard.wait(|event| event.to_string().contains("a message of several parts"));
         scene.goes_on();
@@ -178,12 +225,13 @@ fn replayed_reordered_and_repeated_packets_make_each_message_once() {
 fn who_breaks_the_protocol_is_put_out_and_stays_out() {
     let chunk = limits().chunk_bytes;
     type Attack = (&'static str, fn(&Raw, usize) -> Vec<u8>);
-    let attacks: [Attack; 4] = [
+    let attacks: [Attack; 5] = [
         ("announced a message of", |raw, _| raw.data(0, 1, 1 << 40, 0, &[0; 100])),
         ("does not continue its message", |raw, chunk| raw.data(0, 1, 2 * chunk as u64, 7, &vec![0; chunk])),
         ("does not continue its message", |raw, chunk| {
-            raw.data(0, 1, 2 * chunk as u64, 0, &vec![0; chunk - 1])
+            raw.data(0, 1, 2 * chunk as u64, 0, &vec![0; chunk + 1])
         }),
+        ("does not continue its message", |raw, chunk| raw.data(0, 1, 2 * chunk as u64, 0, b"")),
         ("acknowledged what was never sent", |raw, _| raw.ack(1)),
     ];
     for (at, (why, packet)) in attacks.into_iter().enumerate() {
@@ -196,7 +244,7 @@ fn who_breaks_the_protocol_is_put_out_and_stays_out() {
         let gone = scene.server.recv(Rank(2), Tag::new(0, 1), &mut Vec::new(), long());
         assert_eq!(gone, Err(TransportError::Disconnected { rank: Rank(2) }));
         let again = scene.attacker(70 + at as u64);
-        again.send(&again.hello(1, 2, 0));
+        again.send(&again.hello(VERSION, 2, 0));
         again.wait(REFUSAL);
         scene.goes_on();
     }
@@ -211,7 +259,7 @@ fn a_frame_over_the_limit_ends_its_connection_before_room_is_made_for_it() {
     scene.heard.wait_for("rank 2 is silent");
     scene.goes_on();
     // The connection comes back by itself, and the session with it.
-    raw.send(&raw.hello(1, 2, 0));
+    raw.send(&raw.hello(VERSION, 2, 0));
     raw.wait(WELCOME);
     scene.goes_on();
     // Nobody ever saw the frame, so nobody made room for it.

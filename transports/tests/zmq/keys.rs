@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use gradwire_transports::zmq::{KeyPair, NotAKey, PublicKey, ZmqError, read_public};
+use gradwire_transports::zmq::{KeyPair, NotAKey, PublicKey, Roster, ZmqError, read_public};
 
 /// A folder that is removed at the end.
 struct Folder(PathBuf);
@@ -61,6 +61,35 @@ fn existing_files_are_never_written_over() {
     pair.write(&path).unwrap();
     assert!(matches!(KeyPair::generate().unwrap().write(&path), Err(ZmqError::KeyFile { .. })));
     assert_eq!(KeyPair::read(&path).unwrap(), pair);
+}
+
+#[test]
+fn a_key_in_place_of_a_file_is_refused_and_not_repeated() {
+    let folder = Folder::new("pasted");
+    let (pair, path) = (KeyPair::generate().unwrap(), folder.0.join("rank1"));
+    pair.write(&path).unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    let secret = text.split_whitespace().last().unwrap();
+    let pasted = [
+        text.clone(),
+        text.replace('\n', " "),
+        secret.to_owned(),
+        format!("{secret}\n"),
+        format!("gradwire-secret {secret}"),
+    ];
+    for pasted in pasted.map(PathBuf::from) {
+        let refused = [
+            KeyPair::read(&pasted).unwrap_err(),
+            read_public(&pasted).unwrap_err(),
+            Roster::read(&pasted).unwrap_err(),
+            KeyPair::generate().unwrap().write(&pasted).unwrap_err(),
+        ];
+        for refused in refused {
+            let said = format!("{refused} {refused:?}");
+            assert!(said.contains("this is a key, not the name of a file"), "{said}");
+            assert!(!said.contains(secret), "{said}");
+        }
+    }
 }
 
 #[test]

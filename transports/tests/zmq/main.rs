@@ -11,4 +11,5 @@ mod packets;
 mod proxy;
 mod raw;
 mod roll;
+mod slow;
 mod support;

@@ -7,6 +7,8 @@ use zmq::{Context, DEALER, Socket};
 
 use crate::support::{LONG, limits};
 
+/// The version of the protocol.
+pub(crate) const VERSION: u16 = 2;
 /// Kinds of packets.
 pub(crate) const WELCOME: u8 = 2;
 pub(crate) const REFUSAL: u8 = 3;
@@ -118,7 +120,7 @@ impl Raw {
 
     /// Says hello as `from` and waits to be welcomed.
     pub(crate) fn enter(&self, from: u32) {
-        self.send(&self.hello(1, from, 0));
+        self.send(&self.hello(VERSION, from, 0));
         self.wait(WELCOME);
     }
 }

@@ -1,7 +1,7 @@
 //! The server's part of the roll: it decides which ranks are members of which step.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::message::{Leaves, Notice, Report};
 use super::tags::{NOTICE, REPORT, contains, request};
@@ -13,6 +13,13 @@ use crate::zmq::transport::ZmqTransport;
 
 /// Time between two checks for workers that ask to join, while there are too few.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// The most ranks that a line names.
+const NAMED: usize = 8;
+/// A state that takes longer than this, or than its bytes take at this rate, does not excuse its receiver
+/// from steps any longer: a peer may be slow on purpose.
+const STATE_WITHIN: Duration = Duration::from_secs(60);
+const LEAST_BYTES_PER_SECOND: u64 = 4000;
 
 /// When a step counts, and which members stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +79,8 @@ struct Place {
     /// Whether a request waits to be answered.
     wants_in: bool,
     missed: u32,
+    /// The answer with the state, until it has arrived: its tag, and when its receiver is no longer excused.
+    state: Option<(Tag, Instant)>,
     /// Consecutive frames that were refused, and the reason for the last one.
     spoiled: (u32, String),
     norm: f64,
@@ -106,6 +115,7 @@ impl Server {
             asked: (0, 0),
             wants_in: false,
             missed: 0,
+            state: None,
             spoiled: (0, String::new()),
             norm: 0.0,
             is_lost: false,
@@ -158,6 +168,20 @@ impl Server {
             }
             thread::sleep(LOOK_AGAIN);
         }
+    }
+
+    /// What a step waits for, in words: how many workers are there and asked to join, and who did not.
+    pub fn awaited(&self, transport: &ZmqTransport, step: u64) -> String {
+        let here = self.places.iter().filter(|place| place.wants_in || place.member.is_some()).count();
+        let absent = self.places.iter().filter(|place| !place.wants_in && place.member.is_none());
+        let present = transport.present();
+        let names = absent.map(|place| match present.contains(place.rank) {
+            true => format!("{} is connected and has not asked to join", place.rank),
+            false => format!("{} is not connected", place.rank),
+        });
+        let names: Vec<String> = names.take(NAMED).collect();
+        let (there, quorum) = (here + 1, self.quorum);
+        format!("waiting for {quorum} ranks before step {step}: {there} are there; {}", names.join(", "))
     }
 
     /// Records sessions that ended and requests that arrived.
@@ -275,7 +299,8 @@ impl Server {
             self.places.iter().filter_map(|place| Some((place.rank, place.member?))).collect();
         let mut changes = Vec::new();
         for place in &mut self.places {
-            place.judge(transport.session(place.rank), contributors, self.rules.may_miss, &mut changes);
+            let is_in = contains(contributors, place.rank) || place.had_no_state(transport, Instant::now());
+            place.judge(transport.session(place.rank), is_in, self.rules.may_miss, &mut changes);
         }
         self.quorum = self.rules.quorum.min(1 + transport.admitted());
         let is_enough = self.is_enough();
@@ -336,9 +361,12 @@ impl Server {
         self.buffer.clear();
         notice.write(&mut self.buffer);
         self.buffer.extend_from_slice(state);
-        for place in self.places.iter().filter(|place| contains(joining, place.rank)) {
+        let seconds = self.buffer.len() as u64 / LEAST_BYTES_PER_SECOND;
+        let excused = Instant::now() + STATE_WITHIN + Duration::from_secs(seconds);
+        for place in self.places.iter_mut().filter(|place| contains(joining, place.rank)) {
             let (session, asked) = place.asked;
             let tag = request(session, asked - 1).chunk(1);
+            place.state = Some((tag, excused));
             lenient(transport.send(place.rank, tag, &self.buffer, deadline))?;
         }
         Ok(())
@@ -346,17 +374,23 @@ impl Server {
 }
 
 impl Place {
-    /// Ends the membership of a worker that is gone, was late too often, or is at fault.
-    fn judge(
-        &mut self,
-        session: Option<u64>,
-        contributors: &[Rank],
-        may_miss: u32,
-        changes: &mut Vec<Change>,
-    ) {
+    /// Whether the state was on its way when the step began, and is not overdue: without the parameters a
+    /// worker cannot take part, however slow its link.
+    fn had_no_state(&mut self, transport: &ZmqTransport, now: Instant) -> bool {
+        let Some((tag, excused)) = self.state else { return false };
+        let is_overdue = now >= excused;
+        if is_overdue || transport.has_arrived(self.rank, tag) {
+            self.state = None;
+        }
+        !is_overdue
+    }
+
+    /// Ends the membership of a worker that is gone, was late too often, or is at fault. `is_in` if it took
+    /// part in the step, or could not.
+    fn judge(&mut self, session: Option<u64>, is_in: bool, may_miss: u32, changes: &mut Vec<Change>) {
         let fault = self.fault.take();
         let Some(member) = self.member else { return };
-        self.missed = if contains(contributors, self.rank) { 0 } else { self.missed + 1 };
+        self.missed = if is_in { 0 } else { self.missed + 1 };
         let (rank, missed) = (self.rank, self.missed);
         let change = match (session, fault) {
             (session, _) if session != Some(member) || self.is_lost => {
