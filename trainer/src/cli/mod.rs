@@ -2,6 +2,7 @@
 
 mod advise;
 mod compare;
+mod manual;
 mod numbers;
 mod recorded;
 #[cfg(feature = "zmq")]
@@ -21,6 +22,7 @@ use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand}
 
 use self::advise::{AdviseArgs, advise};
 use self::compare::{CompareArgs, compare, quick_start};
+use self::manual::{CompletionsArgs, ManArgs, completions, man};
 #[cfg(feature = "zmq")]
 use self::remote_args::RemoteArgs;
 use self::report::{ReportArgs, report};
@@ -77,6 +79,10 @@ enum Command {
     Simulate(SimulateArgs),
     /// List the codecs, and run them on your own gradients and frames
     Codec(CodecArgs),
+    /// Print a script that completes commands and options in a shell
+    Completions(CompletionsArgs),
+    /// Write manual pages
+    Man(ManArgs),
     /// Serve a run to workers on other machines, and train as rank 0
     #[cfg(feature = "zmq")]
     Serve(Box<RemoteArgs<remote::ServeArgs>>),
@@ -200,6 +206,8 @@ impl Cli {
             Some(Command::Advise(args)) => advise(&args, out),
             Some(Command::Simulate(args)) => simulate(&args, out),
             Some(Command::Codec(args)) => Ok(codec_cli::run(args, out)?),
+            Some(Command::Completions(args)) => completions(&args, out),
+            Some(Command::Man(args)) => man(&args),
             #[cfg(feature = "zmq")]
             Some(Command::Serve(args)) => remote::serve(&args.own, args.settings()?, again, out),
             #[cfg(feature = "zmq")]

@@ -265,6 +265,30 @@ fn licences_and_version_are_told() {
 }
 
 #[test]
+fn shells_and_manual_pages_know_every_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let commands = gradwire_trainer::cli::command();
+    let names: Vec<_> = commands.get_subcommands().map(clap::Command::get_name).collect();
+    assert!(names.contains(&"train") && names.contains(&"codec"));
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = String::from_utf8(trainer(folder.path(), &["completions", shell]).stdout).unwrap();
+        assert!(names.iter().all(|name| script.contains(name)) && script.contains("link-gbps"), "{shell}");
+    }
+    assert!(trainer(folder.path(), &["man", "."]).status.success());
+    for name in names {
+        let page = std::fs::read_to_string(folder.path().join(format!("trainer-{name}.1"))).unwrap();
+        assert!(page.contains(".SH SYNOPSIS") && page.contains(".SH OPTIONS"), "{name}: {page}");
+    }
+    let page = std::fs::read_to_string(folder.path().join("trainer.1")).unwrap();
+    assert!(page.contains("quick start"), "{page}");
+    for missing in ["nowhere", "trainer.1"] {
+        let refused = trainer(folder.path(), &["man", missing]);
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert!(refused.status.code() == Some(2) && said.contains(missing), "{said}");
+    }
+}
+
+#[test]
 fn the_parser_is_consistent() {
     gradwire_trainer::cli::command().debug_assert();
 }
