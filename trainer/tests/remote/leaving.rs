@@ -187,6 +187,7 @@ fn threads_that_cannot_be_made_are_one_line() {
 }
 
 /// Nothing was done yet, and still the line that says how to go on can be pasted.
+#[cfg(target_os = "linux")]
 #[test]
 fn ends_that_have_not_begun_their_first_step_go_on_all_the_same() {
     let keys = Keys::new(3);
@@ -196,6 +197,7 @@ fn ends_that_have_not_begun_their_first_step_go_on_all_the_same() {
     server.says("rank 1 is here");
     let mut lines = Vec::new();
     for process in [&mut worker, &mut server] {
+        process.heeds_signals();
         process.signal("-TERM");
         assert_eq!(process.ends(), Some(130), "{}", process.all());
         let line = process.says("interrupted after 0 steps; go on with: ");

@@ -123,6 +123,24 @@ impl Process {
         assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
     }
 
+    /// Waits until the process has a handler for SIGTERM: before, the signal ends it at once.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn heeds_signals(&self) {
+        let start = Instant::now();
+        loop {
+            let status =
+                std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+            let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+            // Signal n is bit n - 1; SIGTERM is 15.
+            if caught & (1 << 14) != 0 {
+                return;
+            }
+            assert!(start.elapsed() < LONG, "{} heeds no signals:\n{}", self.name, self.all());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
