@@ -103,7 +103,10 @@ fn models_that_do_not_fit_the_task_are_refused() {
     let config = ModelConfig::Gpt(GptConfig { heads: 3, ..Default::default() });
     assert_eq!(message(config, tokens), "heads = 3: expected a divisor of the width 64");
     let error = ModelConfig::by_name("rnn", &tokens).unwrap_err();
-    assert_eq!(error.to_string(), "model = rnn: expected one of mlp, cnn, resnet20, gpt, lstm");
+    assert_eq!(
+        error.to_string(),
+        "model = rnn: expected one of mlp, cnn, resnet20, gpt, lstm; did you mean cnn?"
+    );
 }
 
 #[test]
