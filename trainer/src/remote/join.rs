@@ -185,6 +185,7 @@ impl<'a> Run<'a> {
                     let _ = self.worker.transport().close(Deadline::after(FAREWELL));
                     return Err(self.interrupted());
                 }
+                Err(RemoteError::Transport(TransportError::Disconnected { .. })) => self.reconnect(wait)?,
                 Err(other) => return Err(other),
             }
         }
