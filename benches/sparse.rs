@@ -6,7 +6,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
+use gradwire::plan::Plan;
+use gradwire::{Grad, Layout, LayoutRef, Memory, Source, Spec, StepKey};
 use gradwire_transports::cost::Link;
 use gradwire_transports::exchange::{Exchange, Route};
 use gradwire_transports::layer::{LinkSpeed, Throttle};
@@ -88,10 +89,11 @@ fn main() {
             let spec = Spec::parse(&spelling).expect("a spelling");
             let [gathered, reduced] =
                 [Route::AllGather, Route::SparseAllReduce].map(|route| measure(world, spec, &route));
-            let chosen = match Exchange::route_over(&spec, LEN, world as usize, &link) {
-                Route::SparseAllReduce => "sparse",
-                _ => "all-gather",
-            };
+            let chosen =
+                match Exchange::route_over(&Plan::of(&spec, &LayoutRef::flat(LEN)), world as usize, &link) {
+                    Route::SparseAllReduce => "sparse",
+                    _ => "all-gather",
+                };
             println!(
                 "| `{spelling}` | {world} | {:.0} | {:.0} | {:.1} | {:.1} | {chosen} |",
                 gathered.bytes,

@@ -5,6 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
+use gradwire::plan::Plan;
 use gradwire::state::MemoryChoice;
 use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
 use gradwire_benches::{Aligned, Gradient, Input, Lab, Quality, Settings, Work, harness, squared_error};
@@ -121,8 +122,9 @@ fn work(
     report: &Sender<Done>,
 ) {
     let layout = Layout::packed([("gradient", vec![gradient.len()])]).expect("a layout");
-    let mut exchange =
-        Exchange::new(spec, layout, Exchange::best_route(&spec)).expect("a route for the codec");
+    let plan = Plan::of(&spec, &layout.as_ref());
+    let route = Exchange::best_route(&plan);
+    let mut exchange = Exchange::new(plan, layout, route).expect("a route for the codec");
     let mut mean = Aligned::filled(gradient.len(), 0.0);
     let mut memory =
         (spec.memory == MemoryChoice::ErrorFeedback).then(|| Memory::new(vec![0.0; gradient.len()]));

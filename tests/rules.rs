@@ -2,10 +2,13 @@
 //! lost in silence.
 
 use gradwire::format::{Header, Limit, Outline};
+use gradwire::plan::{GroupsDecodeError, Plan};
 use gradwire::registry::{CODECS, Law};
-use gradwire::rules::{Groups, GroupsDecodeError, Rules, RulesDecoder, RulesEncoder, RulesProblem};
+use gradwire::rounds::StepInput;
+use gradwire::rules::{Rules, RulesProblem};
 use gradwire::{
-    Codec, DecodeError, EncodeError, Encoder, Grad, Layout, LayoutRef, Limits, Memory, Source, Spec, StepKey,
+    Codec, DecodeError, Decoder, EncodeError, Encoder, Grad, Layout, LayoutRef, Limits, Memory, Source, Spec,
+    StepKey,
 };
 use gradwire_tests::inputs::Input;
 use gradwire_tests::messages::{self, Message};
@@ -71,15 +74,21 @@ fn layout(tensors: &[(&str, &[usize])]) -> Layout {
 
 /// The frames of a step, in buffers that are new.
 fn encode(
-    groups: &Groups,
+    groups: &Plan,
     step: u64,
     layout: &LayoutRef<'_>,
     grad: Grad<'_>,
     kept: Option<&mut Kept>,
 ) -> Result<Vec<u8>, EncodeError> {
     let mut memory = kept.map(Kept::lend);
-    let mut encoder = RulesEncoder::new();
-    encoder.encode(groups, key(step), layout, grad, memory.as_mut()).map(<[u8]>::to_vec)
+    let mut encoder = Encoder::new();
+    encoder
+        .encode_plan(
+            groups,
+            &StepInput { key: key(step), layout, units: groups.units(), grad },
+            memory.as_mut(),
+        )
+        .map(<[u8]>::to_vec)
 }
 
 /// A −0.0 in a residual counts as 0.
@@ -105,7 +114,7 @@ fn any_tensors() -> impl Strategy<Value = (Vec<String>, Vec<Vec<usize>>)> {
 }
 
 /// What the laws of its group say of every coordinate after a step.
-fn check_laws(groups: &Groups, before: &Kept, grad: &[f32], sent: &[f32], after: &Kept, given_back: &Kept) {
+fn check_laws(groups: &Plan, before: &Kept, grad: &[f32], sent: &[f32], after: &Kept, given_back: &Kept) {
     for group in groups.groups() {
         for i in group.units.iter().flat_map(|unit| unit.range()) {
             if !group.keeps() {
@@ -135,14 +144,14 @@ proptest! {
         seed in 0u64..1000,
     ) {
         let layout = messages::layout(&names, &shapes);
-        let (layout, groups) = (layout.as_ref(), rules.groups(&layout.as_ref()));
+        let (layout, groups) = (layout.as_ref(), Plan::of_rules(&rules, &layout.as_ref()));
         let naive_groups = naive::rules::groups(&rules, &names, &shapes);
         prop_assert_eq!(
             groups.groups().iter().map(|group| group.units.clone()).collect::<Vec<_>>(),
             naive_groups.iter().map(|group| group.units.clone()).collect::<Vec<_>>()
         );
         let mut kept = messages::kept(&groups, layout.len());
-        let (mut encoder, mut decoder) = (RulesEncoder::new(), RulesDecoder::new());
+        let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new());
         for step in 0..3 {
             let grad = Input::Normal(seed + step).values(layout.len());
             let before = kept.clone();
@@ -153,11 +162,11 @@ proptest! {
             prop_assert_eq!(again.as_ref().map(Kept::words), naive.kept.as_ref().map(Kept::words), "{}", rules);
             // The same bytes in buffers that were used before.
             let mut memory = kept.as_mut().map(Kept::lend);
-            let bytes = encoder.encode(&groups, key(step), &layout, Grad::F32(&grad), memory.as_mut()).unwrap();
+            let bytes = encoder.encode_plan(&groups, &StepInput { key: key(step), layout: &layout, units: groups.units(), grad: Grad::F32(&grad) }, memory.as_mut()).unwrap();
             prop_assert_eq!(bytes, &frames[..]);
             prop_assert_eq!(&kept, &again);
 
-            let parsed = decoder.parse(&groups, &frames, &layout, &Limits::for_layout(&layout)).unwrap();
+            let parsed = decoder.parse_plan(&groups, groups.units(), &frames, &layout, &Limits::for_layout(&layout)).unwrap();
             prop_assert_eq!(parsed.step(), step);
             let mut sent = vec![0.0; layout.len()];
             parsed.add_scaled_to(1.0, &mut sent);
@@ -184,8 +193,8 @@ proptest! {
     #[test]
     fn random_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), rules in any_rules()) {
         let layout = LayoutRef::flat(40);
-        let groups = rules.groups(&layout);
-        let parsed = RulesDecoder::new().parse(&groups, &bytes, &layout, &no_limits()).map(|_| ());
+        let groups = Plan::of_rules(&rules, &layout);
+        let parsed = Decoder::new().parse_plan(&groups, groups.units(), &bytes, &layout, &no_limits()).map(|_| ());
         prop_assert!(parsed.is_err());
     }
 }
@@ -205,15 +214,20 @@ fn one_rule_for_all_makes_the_frame_of_the_codec_alone() {
         }
         let rules = rules(example);
         assert_eq!((rules.to_string(), &rules), (spec.to_string(), &Rules::from(spec)));
-        let (groups, units) = (rules.groups(&layout), spec.units.units(&layout).collect::<Vec<_>>());
+        let (groups, units) =
+            (Plan::of_rules(&rules, &layout), spec.units.units(&layout).collect::<Vec<_>>());
         assert_eq!(groups.groups()[0].units, units, "{example}");
         let mut memory = Memory::for_spec(&spec, &layout);
-        let mut by_rules = Memory::for_groups(&groups, &layout);
-        let (mut encoder, mut rules_encoder) = (Encoder::new(), RulesEncoder::new());
+        let mut by_rules = Memory::for_plan(&groups, &layout);
+        let (mut encoder, mut rules_encoder) = (Encoder::new(), Encoder::new());
         for step in 0..3 {
             let (key, grad) = (key(step), Grad::F32(&grad));
             let frame = encoder.encode(&spec.codec, key, &layout, &units, grad, memory.as_mut());
-            let frames = rules_encoder.encode(&groups, key, &layout, grad, by_rules.as_mut());
+            let frames = rules_encoder.encode_plan(
+                &groups,
+                &StepInput { key, layout: &layout, units: groups.units(), grad },
+                by_rules.as_mut(),
+            );
             assert_eq!(frame, frames, "{example}");
             let saved = |memory: &Option<Memory<'_>>| {
                 let mut bytes = vec![0; memory.as_ref().map_or(0, |memory| memory.saved_bytes().unwrap())];
@@ -238,18 +252,18 @@ fn the_first_rule_that_fits_wins() {
 #[test]
 fn rules_without_tensors_have_no_group() {
     let layout = layout(&[("a", &[3]), ("b", &[4])]);
-    let groups = rules("x*=none; b=f16; y=bf16; topk").groups(&layout.as_ref());
+    let groups = Plan::of_rules(&rules("x*=none; b=f16; y=bf16; topk"), &layout.as_ref());
     let found: Vec<_> = groups.groups().iter().map(|group| (group.rule, group.tensors.clone())).collect();
     assert_eq!(found, [(1, vec![1]), (3, vec![0])]);
     let empty = LayoutRef::new(&[]).unwrap();
-    let groups = rules("x*=none; topk").groups(&empty);
-    assert_eq!((groups.groups().len(), groups.groups()[0].rule, groups.unit_count()), (1, 1, 1));
+    let groups = Plan::of_rules(&rules("x*=none; topk"), &empty);
+    assert_eq!((groups.groups().len(), groups.groups()[0].rule, groups.units().len()), (1, 1, 1));
 }
 
 #[test]
 fn a_unit_ends_where_a_tensor_of_another_group_lies() {
     let layout = layout(&[("a", &[2, 2]), ("b", &[3, 1]), ("bias", &[5]), ("c", &[6, 1]), ("d", &[7])]);
-    let groups = rules("bias=none; topk:dense_1d").groups(&layout.as_ref());
+    let groups = Plan::of_rules(&rules("bias=none; topk:dense_1d"), &layout.as_ref());
     let units = |group: usize| {
         let units = groups.groups()[group].units.iter();
         units.map(|unit| (unit.id, unit.start, unit.len, unit.dense)).collect::<Vec<_>>()
@@ -261,17 +275,20 @@ fn a_unit_ends_where_a_tensor_of_another_group_lies() {
 #[test]
 fn no_two_groups_share_a_random_draw() {
     let layout = layout(&[("a", &[64]), ("b", &[64])]);
-    let groups = rules("a=qsgd:bits=4; qsgd:bits=4").groups(&layout.as_ref());
+    let groups = Plan::of_rules(&rules("a=qsgd:bits=4; qsgd:bits=4"), &layout.as_ref());
     let grad: Vec<f32> = Input::Normal(9).values(64).repeat(2);
     let frames = encode(&groups, 0, &layout.as_ref(), Grad::F32(&grad), None).unwrap();
     let sent = messages_decoded(&groups, &frames, &layout.as_ref());
     assert_ne!(bits(&sent[..64]), bits(&sent[64..]));
 }
 
-fn messages_decoded(groups: &Groups, bytes: &[u8], layout: &LayoutRef<'_>) -> Vec<f32> {
+fn messages_decoded(groups: &Plan, bytes: &[u8], layout: &LayoutRef<'_>) -> Vec<f32> {
     let mut sum = vec![0.0; layout.len()];
-    let mut decoder = RulesDecoder::new();
-    decoder.parse(groups, bytes, layout, &no_limits()).unwrap().add_scaled_to(1.0, &mut sum);
+    let mut decoder = Decoder::new();
+    decoder
+        .parse_plan(groups, groups.units(), bytes, layout, &no_limits())
+        .unwrap()
+        .add_scaled_to(1.0, &mut sum);
     sum
 }
 
@@ -347,16 +364,22 @@ fn four() -> Layout {
 #[test]
 fn an_encode_that_fails_in_any_group_changes_nothing() {
     let layout = four();
-    let (layout, groups) = (layout.as_ref(), rules(FOUR).groups(&layout.as_ref()));
+    let (layout, groups) = (layout.as_ref(), Plan::of_rules(&rules(FOUR), &layout.as_ref()));
     let good = Input::Normal(4).values(layout.len());
     let mut kept = messages::kept(&groups, layout.len()).unwrap();
     encode(&groups, 0, &layout, Grad::F32(&good), Some(&mut kept)).unwrap();
     let before = kept.words();
-    let mut encoder = RulesEncoder::new();
+    let mut encoder = Encoder::new();
     let mut refuse = |kept: &mut Kept, grad: &[f32]| {
         let mut memory = kept.lend();
-        let error = encoder.encode(&groups, key(1), &layout, Grad::F32(grad), Some(&mut memory)).err();
-        assert!(encoder.frames().is_empty() && encoder.frame(0).is_none());
+        let error = encoder
+            .encode_plan(
+                &groups,
+                &StepInput { key: key(1), layout: &layout, units: groups.units(), grad: Grad::F32(grad) },
+                Some(&mut memory),
+            )
+            .err();
+        assert!(encoder.frame().is_empty());
         error
     };
     for index in 0..layout.len() {
@@ -389,11 +412,17 @@ fn an_encode_that_fails_in_any_group_changes_nothing() {
 #[test]
 fn groups_keep_apart_what_they_keep() {
     let layout = four();
-    let (layout, groups) = (layout.as_ref(), rules(FOUR).groups(&layout.as_ref()));
+    let (layout, groups) = (layout.as_ref(), Plan::of_rules(&rules(FOUR), &layout.as_ref()));
     let grad = Input::Normal(5).values(layout.len());
-    let mut memory = Memory::for_groups(&groups, &layout).unwrap();
+    let mut memory = Memory::for_plan(&groups, &layout).unwrap();
     assert_eq!((memory.len(), memory.momentum().map(<[f32]>::len)), (layout.len(), Some(layout.len())));
-    RulesEncoder::new().encode(&groups, key(0), &layout, Grad::F32(&grad), Some(&mut memory)).unwrap();
+    Encoder::new()
+        .encode_plan(
+            &groups,
+            &StepInput { key: key(0), layout: &layout, units: groups.units(), grad: Grad::F32(&grad) },
+            Some(&mut memory),
+        )
+        .unwrap();
     let has = |values: &[f32], range: std::ops::Range<usize>| values[range].iter().any(|&value| value != 0.0);
     let (residual, momentum) = (memory.residual(), memory.momentum().unwrap());
     let kept = [0..100, 100..140, 140..150, 150..198, 198..206, 206..221].map(|range| has(residual, range));
@@ -402,32 +431,44 @@ fn groups_keep_apart_what_they_keep() {
         (has(momentum, 0..150), has(momentum, 150..198), has(momentum, 198..221)),
         (false, true, false)
     );
-    assert!(Memory::for_groups(&rules("a=none; bf16").groups(&layout), &layout).is_none());
+    assert!(Memory::for_plan(&Plan::of_rules(&rules("a=none; bf16"), &layout), &layout).is_none());
 }
 
 #[test]
 fn the_memory_of_groups_is_saved_and_moves_to_another_layout_by_name() {
     let layout = four();
     let (layout, rules) = (layout.as_ref(), rules(&FOUR.replace("efsign", "sidco:density=0.1,unit=tensor")));
-    let groups = rules.groups(&layout);
+    let groups = Plan::of_rules(&rules, &layout);
     let grad = Input::Normal(7).values(layout.len());
-    let mut memory = Memory::for_groups(&groups, &layout).unwrap();
-    assert_eq!(memory.states().len(), groups.unit_count());
-    let mut encoder = RulesEncoder::new();
-    encoder.encode(&groups, key(0), &layout, Grad::F32(&grad), Some(&mut memory)).unwrap();
+    let mut memory = Memory::for_plan(&groups, &layout).unwrap();
+    assert_eq!(memory.states().len(), groups.units().len());
+    let mut encoder = Encoder::new();
+    encoder
+        .encode_plan(
+            &groups,
+            &StepInput { key: key(0), layout: &layout, units: groups.units(), grad: Grad::F32(&grad) },
+            Some(&mut memory),
+        )
+        .unwrap();
     let mut saved = vec![0; memory.saved_bytes().unwrap()];
     memory.save(&layout, &mut saved).unwrap();
-    let mut loaded = Memory::for_groups(&groups, &layout).unwrap();
+    let mut loaded = Memory::for_plan(&groups, &layout).unwrap();
     loaded.load(&layout, &saved).unwrap();
     let mut step = |memory: &mut Memory<'_>| {
         let grad = Grad::F32(&grad);
-        encoder.encode(&groups, key(1), &layout, grad, Some(memory)).map(<[u8]>::to_vec)
+        encoder
+            .encode_plan(
+                &groups,
+                &StepInput { key: key(1), layout: &layout, units: groups.units(), grad },
+                Some(memory),
+            )
+            .map(<[u8]>::to_vec)
     };
     assert_eq!(step(&mut loaded), step(&mut memory));
 
     let new = self::layout(&[("tail", &[15]), ("head", &[6, 8]), ("embed", &[20, 5])]);
     let new = new.as_ref();
-    let mut moved = Memory::for_groups(&rules.groups(&new), &new).unwrap();
+    let mut moved = Memory::for_plan(&Plan::of_rules(&rules, &new), &new).unwrap();
     let report = memory.remap(&layout, &new, &mut moved, |_| ());
     assert_eq!((report.coordinates.kept, report.states.kept), (163, 3));
     let (old, new) = (memory.residual(), moved.residual());
@@ -439,21 +480,34 @@ fn the_memory_of_groups_is_saved_and_moves_to_another_layout_by_name() {
 /// Frames of [`FOUR`], one for each group.
 fn four_frames(text: &str, step: u64) -> Vec<Vec<u8>> {
     let layout = four();
-    let (layout, groups) = (layout.as_ref(), rules(text).groups(&layout.as_ref()));
+    let (layout, groups) = (layout.as_ref(), Plan::of_rules(&rules(text), &layout.as_ref()));
     let grad = Input::Normal(6).values(layout.len());
-    let mut memory = Memory::for_groups(&groups, &layout);
-    let mut encoder = RulesEncoder::new();
-    let all =
-        encoder.encode(&groups, key(step), &layout, Grad::F32(&grad), memory.as_mut()).unwrap().to_vec();
-    let frames: Vec<_> = (0..groups.groups().len()).map(|i| encoder.frame(i).unwrap().to_vec()).collect();
-    assert_eq!((frames.concat(), encoder.frame(frames.len())), (all, None));
+    let mut memory = Memory::for_plan(&groups, &layout);
+    let mut encoder = Encoder::new();
+    let all = encoder
+        .encode_plan(
+            &groups,
+            &StepInput { key: key(step), layout: &layout, units: groups.units(), grad: Grad::F32(&grad) },
+            memory.as_mut(),
+        )
+        .unwrap()
+        .to_vec();
+    let mut rest = &all[..];
+    let mut next = || {
+        let (frame, others) = rest.split_at(Header::parse(rest).unwrap().frame_bytes() as usize);
+        rest = others;
+        frame.to_vec()
+    };
+    let frames: Vec<_> = groups.groups().iter().map(|_| next()).collect();
+    assert_eq!(frames.concat(), all);
     frames
 }
 
 fn refused(bytes: &[u8], limits: &Limits) -> GroupsDecodeError {
     let layout = four();
-    let groups = rules(FOUR).groups(&layout.as_ref());
-    let result = RulesDecoder::new().parse(&groups, bytes, &layout.as_ref(), limits).map(|_| ());
+    let groups = Plan::of_rules(&rules(FOUR), &layout.as_ref());
+    let result =
+        Decoder::new().parse_plan(&groups, groups.units(), bytes, &layout.as_ref(), limits).map(|_| ());
     result.expect_err("what is wrong is refused")
 }
 
@@ -487,8 +541,8 @@ fn sealed(mut frame: Vec<u8>) -> Vec<u8> {
 #[test]
 fn frames_made_to_look_right_are_refused_or_stay_within_their_group() {
     let (layout, frames) = (four(), four_frames(FOUR, 3));
-    let (layout, groups) = (layout.as_ref(), rules(FOUR).groups(&layout.as_ref()));
-    let (mut decoder, mut accepted) = (RulesDecoder::new(), 0);
+    let (layout, groups) = (layout.as_ref(), Plan::of_rules(&rules(FOUR), &layout.as_ref()));
+    let (mut decoder, mut accepted) = (Decoder::new(), 0);
     for (group, frame) in frames.iter().enumerate() {
         for (at, change) in
             (0..frame.len()).flat_map(|at| [1, 2, 0x40, 0x80, 0xff].map(|change| (at, change)))
@@ -497,12 +551,14 @@ fn frames_made_to_look_right_are_refused_or_stay_within_their_group() {
             changed[group][at] ^= change;
             changed[group] = sealed(std::mem::take(&mut changed[group]));
             let bytes = changed.concat();
-            let Ok(frames) = decoder.parse(&groups, &bytes, &layout, &Limits::for_layout(&layout)) else {
+            let Ok(frames) =
+                decoder.parse_plan(&groups, groups.units(), &bytes, &layout, &Limits::for_layout(&layout))
+            else {
                 continue;
             };
             accepted += 1;
             assert_eq!(frames.frames().len(), groups.groups().len());
-            for (frame, group) in frames.frames().iter().zip(groups.groups()) {
+            for (group, frame) in frames.frames() {
                 let units = frame.units().map(|unit| (unit.id(), unit.range()));
                 assert!(units.eq(group.units.iter().map(|unit| (unit.id, unit.range()))));
             }
@@ -533,7 +589,7 @@ fn frames_of_other_groups_codecs_units_steps_and_divisors_are_refused() {
     let others = four_frames(&FOUR.replace("embed*=topk:density=0.1", "embed*=topk:density=0.3"), 3);
     let layout = four();
     let accepted = [&frames[0], &others[1], &frames[2], &frames[3]].map(|frame| &frame[..]).concat();
-    messages_decoded(&rules(FOUR).groups(&layout.as_ref()), &accepted, &layout.as_ref());
+    messages_decoded(&Plan::of_rules(&rules(FOUR), &layout.as_ref()), &accepted, &layout.as_ref());
     let others = four_frames(&FOUR.replace("embed*", "fc.weight"), 3);
     assert_eq!(with(1, &others[1]), GroupsDecodeError::Units { rule: 1 });
     let later = four_frames(FOUR, 4);
@@ -554,7 +610,7 @@ fn frames_of_other_groups_codecs_units_steps_and_divisors_are_refused() {
 #[test]
 fn limits_hold_for_the_frames_of_all_groups_together() {
     let (layout, frames) = (four(), four_frames(FOUR, 3));
-    let (layout, groups) = (layout.as_ref(), rules(FOUR).groups(&layout.as_ref()));
+    let (layout, groups) = (layout.as_ref(), Plan::of_rules(&rules(FOUR), &layout.as_ref()));
     let headers: Vec<Header> = frames.iter().map(|frame| Header::parse(frame).unwrap()).collect();
     let sum = |of: &dyn Fn(&Header) -> usize| headers.iter().map(of).sum::<usize>();
     let (body_bytes, units) =
@@ -574,7 +630,7 @@ fn limits_hold_for_the_frames_of_all_groups_together() {
         ..no_limits()
     };
     let all = frames.concat();
-    assert!(RulesDecoder::new().parse(&groups, &all, &layout, &exact).is_ok());
+    assert!(Decoder::new().parse_plan(&groups, groups.units(), &all, &layout, &exact).is_ok());
     for (limits, limit) in [
         (Limits { max_elements: exact.max_elements - 1, ..exact }, Limit::Elements),
         (Limits { max_body_bytes: exact.max_body_bytes - 1, ..exact }, Limit::BodyBytes),
@@ -590,9 +646,9 @@ fn limits_hold_for_the_frames_of_all_groups_together() {
 }
 
 #[test]
-#[should_panic(expected = "groups and layout differ")]
+#[should_panic(expected = "plan and layout differ")]
 fn groups_are_for_one_layout() {
-    let groups = rules("topk").groups(&LayoutRef::flat(4));
+    let groups = Plan::of_rules(&rules("topk"), &LayoutRef::flat(4));
     let _ = encode(&groups, 0, &LayoutRef::flat(5), Grad::F32(&[0.0; 5]), None);
 }
 
@@ -633,7 +689,7 @@ fn every_frame_of_a_golden_message_decodes_alone() {
             sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
             rest = behind;
         }
-        let groups = message.rules.groups(&layout.as_ref());
+        let groups = Plan::of_rules(&message.rules, &layout.as_ref());
         assert_eq!(bits(&sum), bits(&messages_decoded(&groups, &bytes, &layout.as_ref())));
     }
 }

@@ -90,6 +90,8 @@ mod memory;
 mod momentum;
 #[cfg(feature = "alloc")]
 mod owned;
+#[cfg(feature = "alloc")]
+pub mod plan;
 pub mod registry;
 mod rng;
 mod scratch;
@@ -186,13 +188,10 @@ pub mod rounds {
     pub use crate::scratch::{LinearScratch, LinearScratchLen};
 }
 
-/// Several codecs for one model: rules by tensor name, and the frames of their groups; or one codec at a
-/// density of its own for each unit.
+/// Several codecs for one model, by the names of its tensors.
 #[cfg(feature = "alloc")]
 pub mod rules {
-    pub use crate::owned::by_unit::ByUnit;
-    pub use crate::owned::rules::{GroupFrames, GroupsDecodeError, RulesDecoder, RulesEncoder};
-    pub use crate::spec::rules::{Group, Groups, Rule, Rules, RulesError, RulesProblem};
+    pub use crate::spec::rules::{Rule, Rules, RulesError, RulesProblem};
 }
 
 /// The parts of a memory.

@@ -17,9 +17,11 @@ use crate::inputs::Input;
 use crate::manifest::{self, Line, digest};
 use crate::naive;
 use crate::run::{self, Gradient, Kept};
-use gradwire::rules::{Groups, Rules, RulesDecoder, RulesEncoder};
+use gradwire::plan::Plan;
+use gradwire::rounds::StepInput;
+use gradwire::rules::Rules;
 use gradwire::state::{MemoryChoice, UnitState};
-use gradwire::{EncodeError, Layout, Source, StepKey};
+use gradwire::{Decoder, EncodeError, Encoder, Layout, Source, StepKey};
 
 /// A gradient and its rules: everything that encoding it needs.
 #[derive(Clone, Debug)]
@@ -67,14 +69,14 @@ pub fn layout(names: &[String], shapes: &[Vec<usize>]) -> Layout {
 
 /// The memory that the groups ask for, as its parts; `None` where nothing is kept.
 #[must_use]
-pub fn kept(groups: &Groups, n: usize) -> Option<Kept> {
+pub fn kept(groups: &Plan, n: usize) -> Option<Kept> {
     let keeping: Vec<_> = groups.groups().iter().filter(|group| group.keeps()).collect();
     let has_momentum = keeping.iter().any(|group| group.spec.memory == MemoryChoice::Momentum);
     let adapts = keeping.iter().any(|group| group.spec.codec.capabilities().adapts);
     (!keeping.is_empty()).then(|| Kept {
         residual: vec![0.0; n],
         momentum: has_momentum.then(|| vec![0.0; n]),
-        states: vec![UnitState::default(); if adapts { groups.unit_count() } else { 0 }],
+        states: vec![UnitState::default(); if adapts { groups.units().len() } else { 0 }],
     })
 }
 
@@ -91,7 +93,7 @@ impl Message {
         let vector = |key| {
             Input::parse(line.value(key)).unwrap_or_else(|error| panic!("{error}")).values(layout.len())
         };
-        let before = kept(&rules.groups(&layout.as_ref()), layout.len()).map(|kept| Kept {
+        let before = kept(&Plan::of_rules(&rules, &layout.as_ref()), layout.len()).map(|kept| Kept {
             residual: vector("residual"),
             momentum: kept.momentum.map(|_| vector("momentum")),
             states: line.find("states").map_or(kept.states, parse_states),
@@ -127,14 +129,20 @@ impl Message {
     /// Frames and new memory as the crate under test makes them.
     ///
     /// # Errors
-    /// As [`RulesEncoder::encode`].
+    /// As [`Encoder::encode_plan`].
     pub fn encode(&self) -> Result<(Vec<u8>, Option<Kept>), EncodeError> {
         let (layout, mut kept) = (self.layout(), self.before.clone());
-        let groups = self.rules.groups(&layout.as_ref());
+        let groups = Plan::of_rules(&self.rules, &layout.as_ref());
         let mut memory = kept.as_mut().map(Kept::lend);
-        let mut encoder = RulesEncoder::new();
+        let mut encoder = Encoder::new();
         let grad = self.gradient.as_grad();
-        let bytes = encoder.encode(&groups, self.key, &layout.as_ref(), grad, memory.as_mut())?.to_vec();
+        let bytes = encoder
+            .encode_plan(
+                &groups,
+                &StepInput { key: self.key, layout: &layout.as_ref(), units: groups.units(), grad },
+                memory.as_mut(),
+            )?
+            .to_vec();
         Ok((bytes, kept))
     }
 
@@ -154,9 +162,9 @@ impl Message {
     /// When the frames are refused.
     #[must_use]
     pub fn outcome(&self, bytes: &[u8], kept: Option<&Kept>) -> Outcome {
-        let (layout, mut decoder) = (self.layout(), RulesDecoder::new());
-        let (layout, groups) = (layout.as_ref(), self.rules.groups(&layout.as_ref()));
-        let frames = decoder.parse(&groups, bytes, &layout, &run::no_limits());
+        let (layout, mut decoder) = (self.layout(), Decoder::new());
+        let (layout, groups) = (layout.as_ref(), Plan::of_rules(&self.rules, &layout.as_ref()));
+        let frames = decoder.parse_plan(&groups, groups.units(), bytes, &layout, &run::no_limits());
         let frames = frames.unwrap_or_else(|error| panic!("{}: {error}", self.name));
         let mut values = vec![0.0; layout.len()];
         frames.add_scaled_to(1.0, &mut values);

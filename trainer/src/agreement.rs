@@ -3,6 +3,8 @@
 #[cfg(feature = "zmq")]
 use std::time::Duration;
 
+use gradwire::plan::Plan;
+use gradwire::rules::Rules;
 use gradwire::state::MemoryChoice;
 use gradwire::{Codec, Density, Grad, Layout, Memory, Selection, Spec, StepKey, Unit};
 use gradwire_transports::collective::Wire;
@@ -32,8 +34,8 @@ pub(crate) fn link(config: &RunConfig) -> Option<Link> {
 }
 
 impl Averaging {
-    /// What the checked configuration means for a gradient of `len` elements.
-    pub(crate) fn of(config: &RunConfig, spec: &Spec, len: usize) -> Self {
+    /// What the checked configuration means for gradients that are encoded so.
+    pub(crate) fn of(config: &RunConfig, plan: &Plan) -> Self {
         let wire = if config.wire.as_deref() == Some("bf16") { Wire::Bf16 } else { Wire::F32 };
         let topology = match config.topology.as_deref() {
             Some("ring") => Some(Topology::Ring),
@@ -48,10 +50,12 @@ impl Averaging {
             (None, "all-reduce") => Self::Mean(Route::AllReduce { wire }),
             (None, "tree") => Self::Mean(Route::Tree { wire }),
             (None, "native") => Self::Mean(Route::Native { wire }),
-            (None, "server") if spec.packets.is_none() => Self::Mean(Route::Server(ServerOptions::default())),
-            (None, _) => Self::Mean(match link(config) {
-                Some(link) => Exchange::route_over(spec, len, config.workers, &link),
-                None => Exchange::best_route(spec),
+            (None, exchange) => Self::Mean(match (Exchange::best_route(plan), link(config)) {
+                // Packets go to a server, with options of their own.
+                (route @ Route::Server(_), _) => route,
+                _ if exchange == "server" => Route::Server(ServerOptions::default()),
+                (_, Some(link)) => Exchange::route_over(plan, config.workers, &link),
+                (route, None) => route,
             }),
         }
     }
@@ -63,13 +67,15 @@ impl Averaging {
     /// If the codec does not fit this way to agree, or this way has no pipeline.
     pub(crate) fn begin(
         &self,
-        spec: Spec,
+        rules: &Rules,
         layout: Layout,
         pipeline: Option<usize>,
     ) -> Result<Agreement, ExchangeError> {
         Ok(match self {
-            Self::Mean(route) => Agreement::Mean(Box::new(Means::new(spec, layout, route, pipeline)?)),
-            Self::Gossip(topology) => Agreement::Gossip(Box::new(Mixer::new(spec, layout, *topology)?)),
+            Self::Mean(route) => Agreement::Mean(Box::new(Means::new(rules, layout, route, pipeline)?)),
+            Self::Gossip(topology) => {
+                Agreement::Gossip(Box::new(Mixer::new(*rules.others(), layout, *topology)?))
+            }
         })
     }
 }
@@ -122,6 +128,16 @@ impl Agreement {
     }
 }
 
+/// The same tensors, all sent whole as `none` does, with a residual where there is one.
+fn everything_of(rules: &Rules) -> Rules {
+    let spec = rules.others();
+    let memory = match spec.memory {
+        MemoryChoice::None => MemoryChoice::None,
+        _ => MemoryChoice::ErrorFeedback,
+    };
+    Spec { units: spec.units, memory, ..Spec::new(Codec::NONE) }.into()
+}
+
 /// One worker's part in the mean of every step. Steps that send everything do it as `none` does: by a ring
 /// where the codec's frames go to all, and otherwise the way that the codec goes.
 #[derive(Debug)]
@@ -134,26 +150,32 @@ pub(crate) struct Means {
 
 impl Means {
     fn new(
-        spec: Spec,
+        rules: &Rules,
         layout: Layout,
         route: &Route,
         pipeline: Option<usize>,
     ) -> Result<Self, ExchangeError> {
-        let memory = match spec.memory {
-            MemoryChoice::None => MemoryChoice::None,
-            _ => MemoryChoice::ErrorFeedback,
-        };
-        let everything = Spec { units: spec.units, memory, ..Spec::new(Codec::NONE) };
+        let everything = everything_of(rules);
         let ring = match route {
             Route::AllGather | Route::SparseAllReduce => Route::AllReduce { wire: Wire::F32 },
             route => route.clone(),
         };
-        let exchange = |spec, layout, route| match pipeline {
-            Some(messages) => Exchange::new(spec, layout, route)?.pipelined(messages),
-            None => Exchange::new(spec, layout, route),
+        let exchange = |rules: &Rules, layout, route| match pipeline {
+            Some(messages) => Exchange::new(rules, layout, route)?.pipelined(messages),
+            None => Exchange::new(rules, layout, route),
         };
-        let dense = exchange(everything, layout.clone(), ring)?;
-        Ok(Self { exchange: exchange(spec, layout, route.clone())?, dense, sends_all: false })
+        let dense = exchange(&everything, layout.clone(), ring)?;
+        Ok(Self { exchange: exchange(rules, layout, route.clone())?, dense, sends_all: false })
+    }
+
+    /// Sets the density of each codec that has one to that of its warm-up in an epoch.
+    pub(crate) fn set_epoch(&mut self, epoch: u64) -> Result<(), ExchangeError> {
+        self.exchange.set_epoch(epoch)
+    }
+
+    /// Sets the density of each codec that has one.
+    pub(crate) fn set_density(&mut self, density: Density) -> Result<(), ExchangeError> {
+        self.exchange.set_density(density)
     }
 
     /// The units that every frame holds.
@@ -176,19 +198,15 @@ impl Means {
         self.exchange.set_ranks(ranks, memory)
     }
 
-    /// Begins a step with this codec; without one, with that of the step before.
+    /// Begins a step.
     pub(crate) fn start(
         &mut self,
         transport: &mut dyn Transport,
-        codec: Option<Codec>,
         (key, grad): (StepKey, Grad<'_>),
         memory: Option<&mut Memory<'_>>,
         deadline: Deadline,
     ) -> Result<(), ExchangeError> {
         self.sends_all = false;
-        if let Some(codec) = codec {
-            self.exchange.set_codec(codec)?;
-        }
         self.exchange.start(transport, key, grad, memory, deadline)
     }
 

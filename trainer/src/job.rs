@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use gradwire::{Codec, Density, Layout, LayoutError, Spec, Unit};
+use gradwire::plan::Group;
+use gradwire::rules::Rules;
+use gradwire::{Codec, Density, Layout, LayoutError, Memory, Spec, Unit};
 use gradwire_transports::exchange::{ExchangeError, Route};
 
 use crate::adapt::{Decided, List, ListError, Plan};
@@ -60,8 +62,12 @@ pub struct Job {
     pub dataset: Dataset,
     /// The model with its sizes.
     pub model: ModelConfig,
-    /// The codec.
+    /// The codec; with rules, that of the last one.
     pub spec: Spec,
+    /// How the tensors are sent; without rules, all of them by the codec.
+    pub rules: Rules,
+    /// The units of the gradient, with their codecs.
+    pub plan: gradwire::plan::Plan,
     /// How workers come to agree.
     pub way: Averaging,
     /// What sets the density of each step, unless the codec does.
@@ -103,9 +109,12 @@ impl Job {
         let spec = config.spec()?;
         let model = model(&config, &dataset)?;
         let layout = Layout::packed(model.build(&dataset.task(), config.seed)?.layout())?;
-        let way = Averaging::of(&config, &spec, layout.len());
+        let plan = |rules: &Rules| gradwire::plan::Plan::of_rules(rules, &layout.as_ref());
+        let way = Averaging::of(&config, &plan(&config.rules()?));
         let spec = choose_index(&mut config, spec, &way);
-        way.begin(spec, layout.clone(), config.pipeline)?;
+        let rules = config.rules()?;
+        way.begin(&rules, layout.clone(), config.pipeline)?;
+        let plan = plan(&rules);
         let share = config.batch / config.workers;
         let batches = model.batches(&dataset, config.seed, share, 0, config.workers);
         let batches = batches.map_err(|error| about_data(error, &config, &dataset))?.steps_per_epoch() as u64;
@@ -125,6 +134,8 @@ impl Job {
             dataset,
             model,
             spec,
+            rules,
+            plan,
             way,
             adapt,
             layout,
@@ -161,7 +172,8 @@ impl Job {
     pub fn build_optimizer(&self) -> Result<Box<dyn Optimizer>, RangeError> {
         match self.optimizer {
             OptimizerConfig::Sgd(config) if self.spec.codec.momentum().is_some() => {
-                let dense = self.units().into_iter().filter(|unit| unit.dense).map(|unit| unit.range());
+                let has_own = |unit: &&Unit| !unit.dense && self.codec_of(unit).momentum().is_some();
+                let dense = self.units().iter().filter(|unit| !has_own(unit)).map(Unit::range);
                 Ok(Box::new(Sgd::new(self.layout.len(), config)?.with_momentum_in(dense.collect())))
             }
             config => config.build(self.layout.len()),
@@ -204,15 +216,32 @@ impl Job {
         }
     }
 
-    /// The density that the schedule sets for a step, of a codec that has one.
-    pub fn density(&self, step: u64) -> Option<Density> {
-        self.codec_at(step).density()
+    /// The codec of a unit, as it is spelled.
+    fn codec_of(&self, unit: &Unit) -> Codec {
+        self.plan.group_of(unit).spec.codec
     }
 
-    /// The share of all coordinates that a frame of that step should hold, including what is sent dense, for
-    /// a codec that has a density.
+    /// The memory that the codecs ask for, if any.
+    pub fn memory(&self) -> Option<Memory<'static>> {
+        Memory::for_plan(&self.plan, &self.layout.as_ref())
+    }
+
+    /// The epoch of a step, from 0.
+    pub fn epoch(&self, step: u64) -> u64 {
+        step / self.steps_per_epoch
+    }
+
+    /// The share of all coordinates that a message of that step should hold, including what is sent dense, if
+    /// a codec has a density. Codecs without one send all of theirs.
     pub fn target_density(&self, step: u64) -> Option<f64> {
-        self.target_share(self.codec_at(step))
+        let counts = |group: &Group| {
+            let count = group.spec.codec_in(self.epoch(step)).target_count(&group.units);
+            (count, group.units.iter().map(|unit| unit.len).sum::<usize>())
+        };
+        let counts: Vec<_> = self.plan.groups().iter().map(counts).collect();
+        counts.iter().find_map(|(count, _)| *count)?;
+        let target: usize = counts.iter().map(|(count, len)| count.unwrap_or(*len)).sum();
+        Some(target as f64 / self.layout.len() as f64)
     }
 
     /// As [`target_density`](Self::target_density), of a step with that decision.
@@ -232,7 +261,7 @@ impl Job {
     }
 
     fn target_share(&self, codec: Codec) -> Option<f64> {
-        let target = codec.target_count(&self.units())?;
+        let target = codec.target_count(self.units())?;
         Some(target as f64 / self.layout.len() as f64)
     }
 
@@ -247,13 +276,9 @@ impl Job {
         if self.spec.codec.momentum().is_some() { self.config.weight_decay as f32 } else { 0.0 }
     }
 
-    fn codec_at(&self, step: u64) -> Codec {
-        self.spec.codec_in(step / self.steps_per_epoch)
-    }
-
     /// The units of the gradient.
-    pub fn units(&self) -> Vec<Unit> {
-        self.spec.units.units(&self.layout.as_ref()).collect()
+    pub fn units(&self) -> &[Unit] {
+        self.plan.units()
     }
 
     /// A fresh model, the same for all workers.

@@ -6,6 +6,7 @@ use std::thread;
 
 use gradwire::experiments::{BodyOutline, EncodeBody, Experiment, Experimental};
 use gradwire::experiments::{ParseBody, Refused, UnitBody, UnitSource};
+use gradwire::plan::Plan;
 use gradwire::registry::Law;
 use gradwire::{DecodeError, Decoder, Encoder, Gather, Grad, Layout, Limits, Memory, Scratch};
 use gradwire::{Source, StepKey, Unit, UnitPolicy};
@@ -79,7 +80,8 @@ fn target(rank: u32, at: usize) -> f32 {
 fn train(mut transport: impl Transport) -> Outcome<Vec<f32>> {
     let (rank, layout) = (transport.rank().0, Layout::packed([("weights", vec![LEN])])?);
     let (codec, units, deadline) = (Experimental(SignBlocks), UnitPolicy::default(), Deadline::NEVER);
-    let mut exchange = Exchange::with_gather(codec, units, layout, Route::AllGather)?;
+    let mut exchange =
+        Exchange::new(Plan::of_gather(codec, units, &layout.as_ref()), layout, Route::AllGather)?;
     let (mut memory, mut params, mut mean) = (Memory::new(vec![0.0; LEN]), vec![0.0; LEN], vec![0.0; LEN]);
     for step in 0..400 {
         let grad: Vec<f32> = (0..LEN).map(|at| params[at] - target(rank, at)).collect();

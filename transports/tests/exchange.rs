@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
+use gradwire::plan::Plan;
 use gradwire::random::Stream;
 use gradwire::state::MemoryChoice;
 use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
@@ -613,10 +614,13 @@ fn a_codec_that_cannot_be_summed_is_refused_where_all_reduce_is_asked_for() {
     let route = Route::AllReduce { wire: Wire::F32 };
     let error = Exchange::new(spec, layout(), route).unwrap_err();
     assert_eq!(error, ExchangeError::NotLinear { codec: "topk" });
-    assert_eq!(Exchange::best_route(&spec), Route::AllGather);
+    assert_eq!(Exchange::best_route(&Plan::of(&spec, &layout().as_ref())), Route::AllGather);
     let gossip = Exchange::new(Spec::parse("dpsgd").unwrap(), layout(), Route::AllGather).unwrap_err();
     assert_eq!(gossip, ExchangeError::Gossip { codec: "dpsgd" });
-    assert!(matches!(Exchange::best_route(&Spec::parse("none").unwrap()), Route::AllReduce { .. }));
+    assert!(matches!(
+        Exchange::best_route(&Plan::of(&Spec::parse("none").unwrap(), &layout().as_ref())),
+        Route::AllReduce { .. }
+    ));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use gradwire::experiments::{
 };
 use gradwire::format::CodecId;
 use gradwire::packets::{PacketSize, Packets};
+use gradwire::plan::Plan;
 use gradwire::registry::Law;
 use gradwire::rounds::{LinearScratch, LinearScratchLen, MemoryView, Payload, Reduction, Round};
 use gradwire::{
@@ -208,7 +209,7 @@ fn added(a: &[f32], b: &[f32]) -> Vec<f32> {
 }
 
 fn own(codec: Largest, route: Route) -> Exchange {
-    Exchange::with_gather(Experimental(codec), units(), layout(), route).unwrap()
+    Exchange::new(Plan::of_gather(Experimental(codec), units(), &layout().as_ref()), layout(), route).unwrap()
 }
 
 /// Means and residuals of some steps.
@@ -226,7 +227,10 @@ fn any_gather_codec_gives_what_its_spelling_gives() {
     let codec = TopK::new(Density::new(0.1).unwrap(), IndexChoice::Raw, ValueChoice::F32);
     for route in [Route::AllGather, Route::Server(ServerOptions::default())] {
         let spelled = on_ranks(3, |_| Exchange::new(spec, layout(), route.clone()).unwrap(), run);
-        let given = |_| Exchange::with_gather(codec, spec.units, layout(), route.clone()).unwrap();
+        let given = |_| {
+            Exchange::new(Plan::of_gather(codec, spec.units, &layout().as_ref()), layout(), route.clone())
+                .unwrap()
+        };
         assert_eq!(on_ranks(3, given, run), spelled, "{route:?}");
     }
 }
@@ -238,7 +242,10 @@ fn any_linear_codec_gives_what_its_spelling_gives() {
     for route in [Route::AllReduce { wire }, Route::Tree { wire }] {
         let means = |worker: &mut Worker| run(worker).into_iter().map(|(mean, _)| mean).collect::<Vec<_>>();
         let spelled = on_ranks(3, |_| Exchange::new(spec, layout(), route.clone()).unwrap(), means);
-        let given = |_| Exchange::with_linear(DenseSum, spec.units, layout(), route.clone()).unwrap();
+        let given = |_| {
+            Exchange::new(Plan::of_linear(DenseSum, spec.units, &layout().as_ref()), layout(), route.clone())
+                .unwrap()
+        };
         assert_eq!(on_ranks(3, given, means), spelled, "{route:?}");
     }
 }
@@ -335,8 +342,14 @@ fn a_gradient_that_the_codec_refuses_makes_the_step_void_for_all() {
 fn a_linear_codec_of_another_crate_keeps_what_it_rounds_off() {
     let wire = Wire::F32;
     for route in [Route::AllReduce { wire }, Route::Tree { wire }] {
-        let make =
-            |_| Exchange::with_linear(Sixteenths, UnitPolicy::default(), layout(), route.clone()).unwrap();
+        let make = |_| {
+            Exchange::new(
+                Plan::of_linear(Sixteenths, UnitPolicy::default(), &layout().as_ref()),
+                layout(),
+                route.clone(),
+            )
+            .unwrap()
+        };
         let steps = on_ranks(4, make, |worker| {
             let step = |step| {
                 let p = added(&worker.residual, &gradient(worker.rank(), step));
@@ -358,8 +371,13 @@ fn a_linear_codec_of_another_crate_keeps_what_it_rounds_off() {
 #[test]
 fn routes_that_need_more_of_a_codec_refuse_it_by_name() {
     let (wire, server) = (Wire::F32, Route::Server(ServerOptions::default()));
-    let gather = |route| Exchange::with_gather(Experimental(PLAIN), units(), layout(), route).map(|_| ());
-    let linear = |route| Exchange::with_linear(Sixteenths, units(), layout(), route).map(|_| ());
+    let gather = |route| {
+        Exchange::new(Plan::of_gather(Experimental(PLAIN), units(), &layout().as_ref()), layout(), route)
+            .map(|_| ())
+    };
+    let linear = |route| {
+        Exchange::new(Plan::of_linear(Sixteenths, units(), &layout().as_ref()), layout(), route).map(|_| ())
+    };
     let name = |refused: Result<(), ExchangeError>| match refused.unwrap_err() {
         ExchangeError::NotSparse { codec } => ("sparse", codec),
         ExchangeError::NotLinear { codec } => ("linear", codec),
@@ -428,7 +446,14 @@ impl Linear for Pair {
 #[test]
 fn more_workers_than_a_codec_of_another_crate_can_sum_are_refused_by_its_name() {
     let route = Route::AllReduce { wire: Wire::F32 };
-    let make = |_| Exchange::with_linear(Pair, UnitPolicy::default(), layout(), route.clone()).unwrap();
+    let make = |_| {
+        Exchange::new(
+            Plan::of_linear(Pair, UnitPolicy::default(), &layout().as_ref()),
+            layout(),
+            route.clone(),
+        )
+        .unwrap()
+    };
     on_ranks(3, make, |worker| {
         let refused = worker.step(0, &gradient(worker.rank(), 0)).unwrap_err();
         let ExchangeError::TooManyWorkers { codec, workers: 3, most: 2 } = refused else {
@@ -495,8 +520,14 @@ fn a_frame_that_cannot_be_given_back_is_named_with_why_the_step_failed() {
     let quorum = ServerOptions { quorum: 1, ..ServerOptions::default() };
     for route in [Route::AllGather, Route::Server(ServerOptions::default()), Route::Server(quorum)] {
         let make = |rank| match rank {
-            1 => Exchange::with_gather(Unreadable(codec), units(), layout(), route.clone()).unwrap(),
-            _ => Exchange::with_gather(codec, units(), layout(), route.clone()).unwrap(),
+            1 => Exchange::new(
+                Plan::of_gather(Unreadable(codec), units(), &layout().as_ref()),
+                layout(),
+                route.clone(),
+            )
+            .unwrap(),
+            _ => Exchange::new(Plan::of_gather(codec, units(), &layout().as_ref()), layout(), route.clone())
+                .unwrap(),
         };
         on_ranks(2, make, |worker| {
             let (rank, grad) = (worker.rank(), gradient(worker.rank(), 0));
@@ -525,8 +556,14 @@ fn a_frame_that_cannot_be_given_back_is_named_with_why_the_step_failed() {
 fn a_frame_that_cannot_be_given_back_is_no_matter_where_a_void_step_is_undone() {
     let codec = TopK::new(Density::new(0.1).unwrap(), IndexChoice::Raw, ValueChoice::F32);
     let make = |rank| match rank {
-        1 => Exchange::with_gather(Unreadable(codec), units(), layout(), Route::AllGather).unwrap(),
-        _ => Exchange::with_gather(codec, units(), layout(), Route::AllGather).unwrap(),
+        1 => Exchange::new(
+            Plan::of_gather(Unreadable(codec), units(), &layout().as_ref()),
+            layout(),
+            Route::AllGather,
+        )
+        .unwrap(),
+        _ => Exchange::new(Plan::of_gather(codec, units(), &layout().as_ref()), layout(), Route::AllGather)
+            .unwrap(),
     };
     on_ranks(
         2,

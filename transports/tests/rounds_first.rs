@@ -7,6 +7,7 @@ use std::time::Duration;
 use gradwire::experiments::{
     BodyOutline, EncodeBody, Experiment, Experimental, ParseBody, Refused, ShareNumbers, UnitBody, UnitSource,
 };
+use gradwire::plan::Plan;
 use gradwire::registry::Law;
 use gradwire::rounds::Reduction;
 use gradwire::{
@@ -188,7 +189,12 @@ fn added(a: &[f32], b: &[f32]) -> Vec<f32> {
 }
 
 fn exchange(codec: OneScale, parts: usize) -> Exchange {
-    let exchange = Exchange::with_gather(Experimental(codec), units(), layout(), Route::AllGather).unwrap();
+    let exchange = Exchange::new(
+        Plan::of_gather(Experimental(codec), units(), &layout().as_ref()),
+        layout(),
+        Route::AllGather,
+    )
+    .unwrap();
     if parts > 1 { exchange.pipelined(parts).unwrap() } else { exchange }
 }
 
@@ -358,7 +364,10 @@ fn a_rank_with_another_codec_is_named_at_once() {
 fn other_routes_and_an_encode_without_rounds_refuse_by_name() {
     let wire = Wire::F32;
     let server = || Route::Server(ServerOptions::default());
-    let gather = |route| Exchange::with_gather(Experimental(PLAIN), units(), layout(), route).map(|_| ());
+    let gather = |route| {
+        Exchange::new(Plan::of_gather(Experimental(PLAIN), units(), &layout().as_ref()), layout(), route)
+            .map(|_| ())
+    };
     let name = |refused: Result<(), ExchangeError>| match refused.unwrap_err() {
         ExchangeError::NotSparse { codec } => ("sparse", codec),
         ExchangeError::NotLinear { codec } => ("linear", codec),

@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use gradwire::plan::Plan;
 use gradwire::random::Stream;
 use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
 use gradwire_transports::cost::Link;
@@ -181,7 +182,7 @@ fn the_cost_model_chooses_the_route_that_sends_less() {
     ] {
         let spelling = format!("topk:density={density}");
         let spec = Spec::parse(&spelling).unwrap();
-        let route = Exchange::route_over(&spec, layout().len(), world, &link);
+        let route = Exchange::route_over(&Plan::of(&spec, &layout().as_ref()), world, &link);
         assert_eq!(route, expected, "{world} ranks, density {density}");
         let (gathered, reduced) = (
             up(world as u32, &spelling, &Route::AllGather),
@@ -192,9 +193,9 @@ fn the_cost_model_chooses_the_route_that_sends_less() {
     // Two phases wait twice as long for the first byte.
     let far = Link { latency_s: 1.0, ..link };
     let spec = Spec::parse("topk:density=0.1").unwrap();
-    assert_eq!(Exchange::route_over(&spec, layout().len(), 16, &far), Route::AllGather);
+    assert_eq!(Exchange::route_over(&Plan::of(&spec, &layout().as_ref()), 16, &far), Route::AllGather);
     let dense = Spec::parse("qsgd").unwrap();
-    assert_eq!(Exchange::route_over(&dense, layout().len(), 16, &link), Route::AllGather);
+    assert_eq!(Exchange::route_over(&Plan::of(&dense, &layout().as_ref()), 16, &link), Route::AllGather);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
+use gradwire::plan::Plan;
 use gradwire::rounds::{LinearScratch, LinearScratchLen, MemoryView, Payload, Reduction, Round, bytes_of};
 use gradwire::{
     EncodeError, Grad, Layout, LayoutRef, Linear, Memory, Source, Spec, StepKey, Unit, UnitPolicy,
@@ -106,7 +107,7 @@ fn step(
 }
 
 fn exchange(route: Route) -> Result<Exchange, ExchangeError> {
-    Exchange::with_linear(Majority, units(), layout(), route)
+    Exchange::new(Plan::of_linear(Majority, units(), &layout().as_ref()), layout(), route)
 }
 
 /// What every rank has after a step.

@@ -15,6 +15,7 @@ use crate::memory::Memory;
 use crate::rng::key::StepKey;
 use crate::scratch::Scratch;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 /// Output and working memory of an encoder. Allocates on the first call, and then only when units grow.
 ///
@@ -38,10 +39,10 @@ use alloc::vec::Vec;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Encoder {
-    words: Vec<u32>,
-    bytes: Vec<u8>,
-    frame: Vec<u8>,
-    len: usize,
+    pub(crate) words: Vec<u32>,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) frame: Vec<u8>,
+    pub(crate) len: usize,
     divisor: Divisor,
 }
 
@@ -136,11 +137,16 @@ impl Encoder {
         let mut scratch = Scratch { words: &mut self.words, bytes: &mut self.bytes };
         self.len = 0;
         self.len = encode(&mut scratch, &mut self.frame)?;
+        self.mark(0..self.len);
+        Ok(self.frame())
+    }
+
+    /// Writes the divisor into a frame that was just written.
+    pub(crate) fn mark(&mut self, frame: Range<usize>) {
         if self.divisor != Divisor::Contributors {
-            let marked = self.divisor.write_to(&mut self.frame[..self.len]);
+            let marked = self.divisor.write_to(&mut self.frame[frame]);
             debug_assert_eq!(marked, Ok(()), "a frame that was just written");
         }
-        Ok(self.frame())
     }
 
     /// The frame of the last successful call; empty before it, and after an error.
@@ -164,7 +170,7 @@ impl Encoder {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Decoder {
-    words: Vec<u32>,
+    pub(crate) words: Vec<u32>,
 }
 
 impl Decoder {

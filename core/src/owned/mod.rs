@@ -1,10 +1,8 @@
 //! Buffers that grow, and threads: for callers who have a heap.
 
 pub(crate) mod buffers;
-pub(crate) mod by_unit;
 pub(crate) mod packets;
 #[cfg(feature = "parallel")]
 pub(crate) mod parallel;
 pub(crate) mod rounds;
-pub(crate) mod rules;
 pub(crate) mod selection;

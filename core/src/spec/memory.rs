@@ -4,7 +4,6 @@ use crate::gradient::layout::{LayoutRef, TensorRef};
 use crate::keys::MemoryChoice;
 use crate::memory::{Dropped, Keeper, Memory, Remapped, StateLen, UnitState};
 use crate::spec::Spec;
-use crate::spec::rules::Groups;
 use alloc::vec::Vec;
 
 impl Memory<'static> {
@@ -26,43 +25,6 @@ impl Memory<'static> {
             }
         };
         Some(memory.with_parts_of(spec, layout, keeper))
-    }
-
-    /// The memory that groups need, as before the first step, for a worker and the whole gradient of that
-    /// layout. `None` if no group keeps anything.
-    ///
-    /// It is one memory with every part that any group needs. Every part is found by a place in the whole
-    /// model (residual and momentum by coordinate, states by unit, arrays by coordinate or unit), so groups
-    /// never overlap. It is saved, moved to another layout and rescaled like any memory. A group that does
-    /// not keep a part leaves its share unchanged. That share is zeros, unless the rules changed in between.
-    /// What was kept for a tensor that now has `memory=none` is no longer sent.
-    ///
-    /// # Panics
-    /// If the groups are those of another layout, or if two of them need factors, or arrays of one name, of
-    /// different lengths. No codec with frames has any.
-    #[must_use]
-    pub fn for_groups(groups: &Groups, layout: &LayoutRef<'_>) -> Option<Self> {
-        groups.assert_for(layout);
-        let keeping = || groups.groups().iter().filter(|group| group.keeps());
-        keeping().next()?;
-        let mut memory = Self::new(alloc::vec![0.0; layout.len()]);
-        if keeping().any(|group| group.spec.memory == MemoryChoice::Momentum) {
-            memory = memory.with_momentum(alloc::vec![0.0; layout.len()]);
-        }
-        let lengths = keeping()
-            .map(|group| group.spec.codec.state_len(layout, groups.unit_count(), Keeper::Worker))
-            .filter(|lengths| *lengths != StateLen::default())
-            .reduce(|one, other| {
-                assert_eq!(one, other, "two groups need different factors or arrays");
-                one
-            });
-        let adapts = keeping().any(|group| group.spec.codec.capabilities().adapts);
-        let states = if adapts { groups.unit_count() } else { 0 };
-        let memory = memory.with_states(alloc::vec![UnitState::default(); states]);
-        let mut memory = memory.with_zeros(&lengths.unwrap_or_default());
-        memory.set_magnitude_bound(0.0);
-        memory.set_momentum_bound(0.0);
-        Some(memory)
     }
 
     /// With the states, factors and arrays that a spelling asks for, and a residual of zeros.

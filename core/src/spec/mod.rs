@@ -59,7 +59,7 @@ impl UnitPolicy {
         })
     }
 
-    fn is_dense(&self, shape: &[usize], len: usize) -> bool {
+    pub(crate) fn is_dense(&self, shape: &[usize], len: usize) -> bool {
         len < self.dense_below || (self.dense_1d && shape.len() <= 1)
     }
 }

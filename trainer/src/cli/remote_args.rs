@@ -18,8 +18,12 @@ pub(super) struct RemoteArgs<Own: clap::Args> {
     /// Codec with its settings, such as none, topk:density=0.01, qsgd:bits=4 [default: topk:density=0.01]
     #[arg(long, value_name = "SPEC")]
     codec: Option<String>,
-    /// TOML file with settings. Its keys are codec and the options of the groups below, with _ for -. An
-    /// option on the command line wins
+    /// Rules in place of a codec: for each tensor the codec of the first pattern that fits its name, such as
+    /// '*.bias=none; embed.*=topk:density=0.001; topk:density=0.01'. Or a file with them
+    #[arg(long, value_name = "RULES", conflicts_with = "codec")]
+    rules: Option<String>,
+    /// TOML file with settings. Its keys are codec, rules and the options of the groups below, with _ for -.
+    /// An option on the command line wins
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -28,7 +32,7 @@ pub(super) struct RemoteArgs<Own: clap::Args> {
 
 impl<Own: clap::Args> RemoteArgs<Own> {
     pub(super) fn settings(&self) -> Result<Settings, JobError> {
-        let own = Settings { codec: self.codec.clone(), ..self.settings.clone() };
+        let own = Settings { codec: self.codec.clone(), rules: self.rules.clone(), ..self.settings.clone() };
         settings(&own, self.config.as_ref())
     }
 }

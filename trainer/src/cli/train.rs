@@ -38,12 +38,16 @@ pub(super) struct TrainArgs {
     /// Codec with its settings, such as none, topk:density=0.01, qsgd:bits=4 [default: topk:density=0.01]
     #[arg(long, value_name = "SPEC")]
     codec: Option<String>,
+    /// Rules in place of a codec: for each tensor the codec of the first pattern that fits its name, such as
+    /// '*.bias=none; embed.*=topk:density=0.001; topk:density=0.01'. Or a file with them
+    #[arg(long, value_name = "RULES", conflicts_with = "codec")]
+    rules: Option<String>,
     /// Under mpirun: seconds that a worker may keep the others waiting before the job ends, at least 1
     /// [default: 300]
     #[arg(long, value_name = "N")]
     patience: Option<u64>,
-    /// TOML file with settings. Its keys are codec, patience and the options of the groups below, with _ for
-    /// -. An option on the command line wins
+    /// TOML file with settings. Its keys are codec, rules, patience and the options of the groups below, with
+    /// _ for -. An option on the command line wins
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -55,7 +59,12 @@ pub(super) struct TrainArgs {
 }
 
 pub(super) fn train(args: &TrainArgs, again: &Again, out: &mut impl Write) -> Result<(), Failure> {
-    let own = Settings { codec: args.codec.clone(), patience: args.patience, ..args.settings.clone() };
+    let own = Settings {
+        codec: args.codec.clone(),
+        rules: args.rules.clone(),
+        patience: args.patience,
+        ..args.settings.clone()
+    };
     if let Some(path) = &args.resume {
         let length = length_alone(&own, args.config.as_ref(), &args.output)?;
         return resume(path, length, again, out);
@@ -87,7 +96,7 @@ fn start(
     require_local(&config)?;
     let job = Job::prepare(config)?;
     let folder = create_folder(&job, output)?;
-    let outcome = run_into(&job, &folder, &job.config.codec, LINES);
+    let outcome = run_into(&job, &folder, job.config.encoding(), LINES);
     present_run(&job, explained(outcome, &folder, again)?, &folder, out)
 }
 
@@ -161,7 +170,7 @@ fn resume_found(
     let checkpoint = found.read_all(&job.layout).map_err(JobError::from)?;
     let (folder, checkpoint) = reopen_to_end(&run, &job, checkpoint)?;
     writeln!(out, "Resuming at step {} of {}", checkpoint.steps, job.steps)?;
-    let outcome = resume_into(&job, &folder, &checkpoint, &job.config.codec, LINES);
+    let outcome = resume_into(&job, &folder, &checkpoint, job.config.encoding(), LINES);
     present_run(&job, explained(outcome, &folder, again)?, &folder, out)
 }
 

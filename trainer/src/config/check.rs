@@ -5,6 +5,7 @@ use gradwire::state::MemoryChoice;
 use gradwire::{Codec, Spec, UnitPolicy};
 
 use super::adapt::{adapt_conflicts, adapt_note, canonical_adapt};
+use super::rules::{self, rules_conflicts};
 use super::{ConfigError, RunConfig, Settings};
 use crate::config::link_rate::{spell_index, with_index};
 use crate::data::Source;
@@ -60,7 +61,9 @@ fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
     let model = word(&settings.model, if reads_text { "gpt" } else { "mlp" });
     let optimizer = word(&settings.optimizer, "sgd");
     let is_sgd = optimizer == "sgd";
-    let codec = canonical(&word(&settings.codec, "topk:density=0.01"), settings.link_gbps.is_some())?;
+    let rules = settings.rules.as_deref().map(rules::read).transpose()?;
+    let default = rules.as_ref().map_or("topk:density=0.01".to_owned(), |rules| rules.others().to_string());
+    let codec = canonical(&word(&settings.codec, &default), settings.link_gbps.is_some())?;
     let steps_down = settings.schedule.as_deref() == Some("step");
     Ok(RunConfig {
         data_dir: settings.data_dir.clone(),
@@ -105,6 +108,7 @@ fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
         adapt: settings.adapt.as_deref().map(|adapt| canonical_adapt(adapt, &codec)).transpose()?,
         clip: settings.clip,
         clip_mean: settings.clip_mean,
+        rules: rules.map(|rules| rules.to_string()),
         codec,
         data,
         model,
@@ -252,7 +256,8 @@ fn conflicts(config: &RunConfig) -> Result<(), ConfigError> {
         "accumulate with model = lstm: its state is carried from batch to batch, and parts of a batch have none to carry",
     )?;
     early_stop_conflicts(config)?;
-    own_momentum_conflicts(config, &config.spec()?.codec)?;
+    rules_conflicts(config)?;
+    config.specs()?.iter().try_for_each(|spec| own_momentum_conflicts(config, &spec.codec))?;
     adapt_conflicts(config)?;
     transport_conflicts(config)
 }
@@ -372,14 +377,17 @@ fn gossip_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
 fn sum_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     let (exchange, codec) = (config.exchange.as_str(), &config.codec);
     let is_summed = matches!(exchange, "all-reduce" | "tree" | "native");
+    let specs = config.specs()?;
+    let not_linear = specs.iter().find(|spec| spec.codec.as_linear().is_none());
     refuse(
-        is_summed && config.spec()?.codec.as_linear().is_none(),
+        is_summed && not_linear.is_some(),
         format!(
-            "exchange = {exchange} with codec = {codec}: its frames cannot be summed on the way; use all-gather or server"
+            "exchange = {exchange} with codec = {}: its frames cannot be summed on the way; use all-gather or server",
+            not_linear.map_or(codec.clone(), Spec::to_string)
         ),
     )?;
     refuse(
-        exchange == "sparse" && config.spec()?.codec.sparse_values().is_none(),
+        exchange == "sparse" && specs.iter().all(|spec| spec.codec.sparse_values().is_none()),
         format!(
             "exchange = sparse with codec = {codec}: its frames are not sparse; use auto, or a codec that sends few coordinates: {}",
             sparsifiers().join(", ")

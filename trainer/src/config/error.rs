@@ -19,6 +19,14 @@ pub enum ConfigError {
         /// What is wrong with it.
         what: String,
     },
+    /// The rules by tensor name were refused.
+    #[error("rules = {text}: {what}")]
+    Rules {
+        /// As they were given.
+        text: String,
+        /// What is wrong with them.
+        what: String,
+    },
     /// The spelling of what sets the densities was refused.
     #[error("adapt = {spelling}: {what}")]
     Adapt {

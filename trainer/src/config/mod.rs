@@ -9,10 +9,12 @@ mod adapt;
 mod check;
 mod error;
 pub(crate) mod link_rate;
+mod rules;
 
 use std::path::{Path, PathBuf};
 
 use gradwire::Spec;
+use gradwire::rules::{Rule, Rules};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -271,6 +273,10 @@ pub struct Settings {
     /// Codec, such as none, topk:density=0.01, qsgd:bits=4; `compare` takes its own list instead
     #[arg(skip)]
     pub codec: Option<String>,
+    /// Rules by tensor name in place of the codec, such as '*.bias=none; topk:density=0.01', or a file with
+    /// them
+    #[arg(skip)]
+    pub rules: Option<String>,
 }
 
 /// A complete and checked configuration. Serialised, it has the keys of [`Settings`].
@@ -296,8 +302,11 @@ pub struct RunConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub augment: Option<bool>,
     /// Spelling of the codec, as [`Spec`] prints it; beside `link_gbps` it keeps an `index=auto` that was
-    /// asked for.
+    /// asked for. With rules, that of the last one.
     pub codec: String,
+    /// Rules by tensor name, as [`Rules`] prints them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rules: Option<String>,
     /// `auto`, `all-gather`, `sparse`, `all-reduce`, `tree`, `native`, `server` or `gossip`.
     pub exchange: String,
     /// `ring`, `torus` or `complete`; for gossip.
@@ -446,19 +455,22 @@ impl Settings {
     }
 
     /// These settings, with those of `below` for keys that are not set. Steps here replace epochs there, and
-    /// the other way round.
+    /// rules a codec, and the other way round.
     pub fn over(self, mut below: Self) -> Self {
         if self.epochs.is_some() || self.steps.is_some() {
             (below.epochs, below.steps) = (None, None);
         }
+        if self.codec.is_some() || self.rules.is_some() {
+            (below.codec, below.rules) = (None, None);
+        }
         first_of!(self, below: data data_dir model hidden bptt dropout augment exchange topology wire link_gbps link_latency_us delayed pipeline transport patience workers batch accumulate local_steps epochs steps optimizer momentum
             nesterov outer_lr outer_momentum residual_decay beta2 weight_decay lr schedule warmup decay_every decay_factor seed eval_every early_stop hash_every checkpoint_every tensorboard packet_loss
-            adapt clip clip_mean codec)
+            adapt clip clip_mean codec rules)
     }
 }
 
 impl RunConfig {
-    /// The codec.
+    /// The codec; with rules, that of the last one, which is for all tensors that no other fits.
     ///
     /// # Errors
     ///
@@ -466,6 +478,28 @@ impl RunConfig {
     pub fn spec(&self) -> Result<Spec, ConfigError> {
         Spec::parse(&self.codec)
             .map_err(|error| ConfigError::Codec { spelling: self.codec.clone(), what: error.to_string() })
+    }
+
+    /// How the tensors are sent: by rules, or all of them by the codec.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Rules`] or [`ConfigError::Codec`] if the text is not one.
+    pub fn rules(&self) -> Result<Rules, ConfigError> {
+        match &self.rules {
+            Some(text) => rules::parse(text),
+            None => Ok(self.spec()?.into()),
+        }
+    }
+
+    /// How the tensors are sent, as the user spells it.
+    pub fn encoding(&self) -> &str {
+        self.rules.as_deref().unwrap_or(&self.codec)
+    }
+
+    /// What all tensors are encoded with, a spelling for each rule.
+    pub(crate) fn specs(&self) -> Result<Vec<Spec>, ConfigError> {
+        Ok(self.rules()?.rules().iter().map(Rule::spec).copied().collect())
     }
 
     /// Workers whose steps are recorded: all of them, or over the network only the server, to which the

@@ -42,7 +42,7 @@ pub(super) fn resumed(found: &Found, settings: &Settings, command: &str) -> Resu
 pub(super) fn prepare(config: RunConfig, options: ServerOptions) -> Result<Job, JobError> {
     let mut job = Job::prepare(config)?;
     job.way = Averaging::Mean(Route::Server(options));
-    job.way.begin(job.spec, job.layout.clone(), job.config.pipeline)?;
+    job.way.begin(&job.rules, job.layout.clone(), job.config.pipeline)?;
     Ok(job)
 }
 
@@ -52,8 +52,9 @@ const WHAT_IS_NOT_ZERO: &str = "threshold:value=0,memory=none";
 
 /// How means are sent back, as the user spells it, or by default as compressed as the frames that came.
 pub(super) fn downlink(spelling: Option<&str>, config: &RunConfig) -> Result<Spec, JobError> {
-    let uplink = config.spec()?;
-    let is_sparse = uplink.codec.density().is_some() || uplink.codec.sparse_values().is_some();
+    let (uplink, all) = (config.spec()?, config.specs()?);
+    let is_sparse =
+        all.iter().any(|spec| spec.codec.density().is_some() || spec.codec.sparse_values().is_some());
     match (spelling.or(is_sparse.then_some(WHAT_IS_NOT_ZERO)), uplink.codec) {
         (Some(spelling), _) => Spec::parse(spelling).map_err(|error| {
             ConfigError::Codec { spelling: spelling.to_owned(), what: error.to_string() }.into()

@@ -1,6 +1,6 @@
 //! How the two ends are linked: what must be equal at both, and the bounds of what is sent.
 
-use gradwire::{Gather, Spec};
+use gradwire::{Gather, Spec, Unit};
 use gradwire_transports::Rank;
 use gradwire_transports::inbox::InboxLimits;
 use gradwire_transports::zmq::{
@@ -33,14 +33,16 @@ fn terms(job: &Job, downlink: &Spec) -> Terms {
 
 /// Bounds from the most that codec, downlink and state can make.
 fn limits(job: &Job, downlink: &Spec, may_miss: u32) -> ZmqLimits {
-    let units: Vec<_> = job.spec.units.units(&job.layout.as_ref()).collect();
-    let frame = |spec: &Spec| spec.codec.max_frame_bytes(&units).unwrap_or(usize::MAX);
+    let units = job.units();
+    let bytes = |codec: &dyn Gather, units: &[Unit]| codec.max_frame_bytes(units).unwrap_or(usize::MAX);
+    let up = job.plan.groups().iter().map(|group| bytes(group.codec(), &group.units));
+    let up = up.fold(0, usize::saturating_add);
     // Parameters and at most two slices of the optimizer, each tensor with a line of its own.
     let lines: usize =
         job.layout.tensors().iter().map(|tensor| tensor.as_ref().name.len() + STATE_LINE).sum();
     let state = job.layout.len().saturating_mul(4).saturating_add(lines).saturating_mul(3);
     let names = job.config.workers * 4;
-    let longest = [frame(&job.spec), frame(downlink), state].into_iter().max().unwrap_or(0);
+    let longest = [up, bytes(&downlink.codec, units), state].into_iter().max().unwrap_or(0);
     let max_message_bytes = longest.saturating_add(names + SLACK);
     // The answers of all steps that a worker may miss, and one state, wait for it.
     let answers = may_miss as usize + 3;

@@ -1,5 +1,7 @@
 //! Which curves the report shows.
 
+use gradwire::LayoutRef;
+use gradwire::plan::Plan;
 use gradwire_transports::cost::Link;
 use gradwire_transports::exchange::Route;
 
@@ -189,7 +191,8 @@ struct StepOnLink {
 impl StepOnLink {
     fn of(entry: &Entry, params: usize) -> Option<Self> {
         let (config, workers) = (&entry.config, entry.config.workers as f64);
-        let (senders, hops) = match Averaging::of(config, &config.spec().ok()?, params) {
+        let plan = Plan::of(&config.spec().ok()?, &LayoutRef::flat(params));
+        let (senders, hops) = match Averaging::of(config, &plan) {
             // Frames go to the server one after the other, and so do the means that it sends.
             Averaging::Mean(Route::Server(_)) => (1.0, 2.0),
             Averaging::Mean(Route::AllReduce { .. }) => (workers, 2.0 * (workers - 1.0)),

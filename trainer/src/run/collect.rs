@@ -261,7 +261,7 @@ impl Collected {
         let dense = steps * 4.0 * (job.layout.len() * config.reporting_workers()) as f64;
         let tested = |of: fn(&Evaluation) -> f64| evaluation.as_ref().map_or(f64::NAN, of);
         Summary {
-            codec: config.codec.clone(),
+            codec: config.encoding().to_owned(),
             data: job.dataset.name().to_owned(),
             model: config.model.clone(),
             params: job.layout.len(),
@@ -301,13 +301,14 @@ impl Collected {
 
 /// For how much of the run a codec sends more than its density, if it warms up.
 fn warm_up(job: &Job) -> Option<String> {
-    let epochs = u64::from(job.spec.warmup);
+    let epochs = job.rules.rules().iter().map(|rule| u64::from(rule.spec().warmup)).max().unwrap_or(0);
     let steps = (epochs * job.steps_per_epoch).min(job.steps);
     let warms_up = epochs > 0 && job.config.adapt.is_none();
     warms_up.then(|| {
         format!(
             "{}: warm-up, with larger densities in the first {epochs} epochs: {steps} of the {} steps",
-            job.config.codec, job.steps
+            job.config.encoding(),
+            job.steps
         )
     })
 }

@@ -51,7 +51,7 @@ impl<'a> Steering<'a> {
             Plan::List(list) => Self::List(list),
             Plan::Gravac(settings) => Self::Gravac(Box::new(GravacSteering {
                 gravac: Gravac::new(*settings, job.config.workers),
-                units: job.spec.units.units(&job.layout.as_ref()).collect(),
+                units: job.units().to_vec(),
                 seconds: 0.0,
                 measured: Duration::ZERO,
                 agreed: Duration::ZERO,
@@ -147,7 +147,7 @@ impl<'a> Steering<'a> {
 /// The units of a run. A tensor that is sent whole at both ranks counts as sent dense, because it has no
 /// regime.
 fn units_of(job: &Job, settings: &AccordionSettings) -> Vec<Unit> {
-    let mut units = job.units();
+    let mut units = job.units().to_vec();
     let (By::Layer, Level::Rank(lowest), Codec::Linear(LinearCodec::PowerSgd(codec))) =
         (settings.by, settings.high, job.spec.codec)
     else {

@@ -128,8 +128,8 @@ impl<'a, T: Transport> Worker<'a, T> {
             model,
             batches: batches.collect::<Result<_, _>>()?,
             optimizer: job.build_optimizer()?,
-            agreement: job.way.begin(job.spec, job.layout.clone(), job.config.pipeline)?,
-            memory: Memory::for_spec(&job.spec, &job.layout.as_ref()),
+            agreement: job.way.begin(&job.rules, job.layout.clone(), job.config.pipeline)?,
+            memory: job.memory(),
             own: Own::of(job)?,
             params,
             grad: vec![0.0; len],
@@ -288,7 +288,7 @@ impl<'a, T: Transport> Worker<'a, T> {
         self.decision = self.decide(step)?;
         match self.decision.clone() {
             Some(decided) => self.send_as(key, decided),
-            None => self.send_at(key, self.job.density(step)),
+            None => self.send_in(key, self.job.epoch(step)),
         }
         .map_err(diverged_or_failed)?;
         // The server may take this frame in, and be gone before it says so.
@@ -315,8 +315,16 @@ impl<'a, T: Transport> Worker<'a, T> {
         self.send_at(key, None)
     }
 
+    /// Sends the gradient at the densities of an epoch, from which the warm-up follows.
+    fn send_in(&mut self, key: StepKey, epoch: u64) -> Result<(), ExchangeError> {
+        if let Agreement::Mean(means) = &mut self.agreement {
+            means.set_epoch(epoch)?;
+        }
+        self.send_at(key, None)
+    }
+
     /// Sends the gradient at that density, if the codec has one: what was selected for this step, or else the
-    /// codec chooses.
+    /// codec chooses. Without a density, as the plan says.
     fn send_at(&mut self, key: StepKey, density: Option<Density>) -> Result<(), ExchangeError> {
         let Agreement::Mean(means) = &mut self.agreement else { return Ok(()) };
         let (transport, memory, selection) = (&mut self.transport, self.memory.as_mut(), &mut self.selection);
@@ -324,8 +332,8 @@ impl<'a, T: Transport> Worker<'a, T> {
         if let Some(at) = selected.and_then(|density| selection.position(density)) {
             return means.start_selected(transport, (selection, at), memory, NO_DEADLINE);
         }
-        let codec = density.map(|density| self.job.spec.codec.with_density(density));
-        means.start(transport, codec, (key, Grad::F32(&self.grad)), memory, NO_DEADLINE)
+        density.map_or(Ok(()), |density| means.set_density(density))?;
+        means.start(transport, (key, Grad::F32(&self.grad)), memory, NO_DEADLINE)
     }
 
     /// Sends residual + gradient whole, as `none` would. A codec with momentum sends the step that it makes

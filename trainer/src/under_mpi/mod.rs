@@ -45,7 +45,7 @@ pub(crate) fn train(
             return Ok(follow(&job, transport, None, Some(interrupt::requested()))?);
         }
         let folder = folder(&job)?;
-        let outcome = write_down(&job, &folder, &job.config.codec, LINES, |observer| {
+        let outcome = write_down(&job, &folder, job.config.encoding(), LINES, |observer| {
             lead_job(&job, transport, Control::default(), observer)
         });
         present_run(&job, explained(outcome, &folder, &again.clone().under(launch))?, &folder, out)
@@ -79,7 +79,7 @@ pub(crate) fn resume(
             &job,
             &folder,
             &checkpoint,
-            &job.config.codec,
+            job.config.encoding(),
             LINES,
             |(checkpoint, before), observer| {
                 let control = Control { start: Some((checkpoint, &before)), interrupt: None };

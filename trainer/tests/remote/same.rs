@@ -34,7 +34,11 @@ pub(crate) fn in_one_process(
         ..Settings::default()
     };
     let job = Job::prepare(RunConfig::resolve(&settings).unwrap()).unwrap();
-    run(&job, &mut Nobody).unwrap().summary.params_hash
+    run_in_process(&job)
+}
+
+fn run_in_process(job: &Job) -> String {
+    run(job, &mut Nobody).unwrap().summary.params_hash
 }
 
 #[test]
@@ -55,6 +59,29 @@ fn a_server_and_three_workers_end_with_the_parameters_of_the_run_in_one_process(
         }
         assert_eq!(server.hash(), expected, "{codec}");
     }
+}
+
+#[test]
+fn rules_over_the_network_end_with_the_parameters_of_the_run_in_one_process() {
+    let keys = Keys::new(3);
+    let rules = "*.bias=none; layers.0*=topk:density=0.01; qsgd:bits=4";
+    let run = ["--rules", rules, "--workers", "3", "--batch", "96", "--steps", "20", "--downlink", "none"];
+    let (server, endpoint) = serve(&keys, None, &run);
+    let workers: Vec<_> = (1..3).map(|rank| join(&keys, &endpoint, rank, &run)).collect();
+    let settings = Settings {
+        rules: Some(rules.to_owned()),
+        exchange: Some("server".to_owned()),
+        workers: Some(3),
+        batch: Some(96),
+        steps: Some(20),
+        ..Settings::default()
+    };
+    let job = Job::prepare(RunConfig::resolve(&settings).unwrap()).unwrap();
+    let expected = run_in_process(&job);
+    for worker in workers {
+        assert_eq!(worker.hash(), expected);
+    }
+    assert_eq!(server.hash(), expected);
 }
 
 /// The hash of a run of a server and one worker, and the megabytes that came down, as both ends say them.

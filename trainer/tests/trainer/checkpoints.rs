@@ -70,7 +70,7 @@ fn timeless(metrics: &[Metrics]) -> Vec<Metrics> {
 type Change = fn(&mut Settings);
 
 /// Every kind of memory, optimizer, schedule and controller.
-fn cases() -> [(&'static str, Change); 37] {
+fn cases() -> [(&'static str, Change); 39] {
     let momentum = |settings: &mut Settings| settings.momentum = Some(0.9);
     let adamw = |settings: &mut Settings| settings.optimizer = Some("adamw".to_owned());
     let updates = |settings: &mut Settings| {
@@ -137,7 +137,17 @@ fn cases() -> [(&'static str, Change); 37] {
         settings.adapt = Some("accordion:low=3,high=1,eta=0.2,window=1,by=layer".to_owned());
     };
     let by_loss = |settings: &mut Settings| settings.adapt = Some("loss:inf=0.2,2=0.05,1.5=0.01".to_owned());
+    let rules = |settings: &mut Settings| {
+        let rules = "*.bias=none; layers.0*=dgc:density=0.05,warmup=2; dgc:density=0.1";
+        (settings.codec, settings.rules) = (None, Some(rules.to_owned()));
+    };
+    let summed_rules = |settings: &mut Settings| {
+        let rules = "*.bias=none; layers.0*=randomk:density=0.1; randomk:density=0.2";
+        (settings.codec, settings.rules) = (None, Some(rules.to_owned()));
+    };
     [
+        ("rules", rules),
+        ("rules that are summed", summed_rules),
         ("none", momentum),
         ("topk:density=0.01", |_| ()),
         ("topk:density=0.01,values=q4", schedule),

@@ -28,6 +28,7 @@ mod processes;
 mod real_data;
 mod recurrent;
 mod reports;
+mod rules;
 mod runs;
 mod training;
 mod updates;

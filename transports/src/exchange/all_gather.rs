@@ -2,11 +2,12 @@
 
 use gradwire::arithmetic::{clear, divide};
 use gradwire::format::Divisor;
-use gradwire::rounds::AfterRounds;
+use gradwire::plan::Group;
+use gradwire::rounds::{AfterRounds, StepInput};
 use gradwire::{DecodeError, Encoder, Gather, Grad, Memory, Unit};
 
 use super::error::ExchangeError;
-use super::incoming::{Incoming, Requirements, held};
+use super::incoming::{Incoming, Requirements};
 use super::pipeline::{InParts, Part, Parts};
 use super::rounds_first::Agreement;
 use super::senders::Senders;
@@ -34,25 +35,31 @@ struct Frames {
     others: Vec<Vec<u8>>,
 }
 
-/// Encodes units of the step's gradient into the encoder's own buffer.
+/// Encodes units of the step's gradient into the encoder's own buffer: by the plan, or by the codec that is
+/// left of a plan's only one after rounds.
 pub(super) fn encode(
     encoder: &mut Encoder,
     step: &mut Step<'_>,
-    (codec, units): (&dyn Gather, &[Unit]),
+    after_rounds: Option<&dyn Gather>,
+    units: &[Unit],
     grad: Grad<'_>,
     memory: &mut Option<&mut Memory<'_>>,
 ) -> Result<(), ExchangeError> {
-    let (key, layout) = (step.key, step.layout.as_ref());
+    let (key, layout, plan, selected) = (step.key, step.layout.as_ref(), step.plan, step.selected);
+    let only = after_rounds.or(plan.only().map(Group::codec));
     encoder.set_divisor(step.divisor);
     timed(&mut step.clock.encode, || {
         let memory = memory.as_deref_mut();
-        match step.selected {
-            Some((selection, at)) => Ok(selection.encode(encoder, at, &layout, units, memory)),
-            None => encoder.encode(codec, key, &layout, units, grad, memory),
+        match (selected, only) {
+            (Some((selection, at)), _) => Ok(selection.encode(encoder, at, &layout, units, memory)),
+            (None, Some(codec)) => encoder.encode(codec, key, &layout, units, grad, memory),
+            (None, None) => {
+                encoder.encode_plan(plan, &StepInput { key, layout: &layout, units, grad }, memory)
+            }
         }
         .map(|_| ())
     })?;
-    step.measure(std::iter::once(encoder.frame()), grad, memory.as_deref());
+    step.measure(std::iter::once(encoder.frame()), units, grad, memory.as_deref());
     Ok(())
 }
 
@@ -85,10 +92,10 @@ impl InParts for AllGather {
     ) -> Result<(), ExchangeError> {
         let (encoder, codec) = (&mut self.frames[part.at].own, step.codec());
         let Some(rounds) = codec.rounds_first() else {
-            return encode(encoder, step, (codec, part.units), grad, memory);
+            return encode(encoder, step, None, part.units, grad, memory);
         };
         let after = AfterRounds::new(rounds, self.agreement.numbers(step, rounds, part));
-        encode(encoder, step, (&after, part.units), grad, memory)
+        encode(encoder, step, Some(&after), part.units, grad, memory)
     }
 
     fn post(&mut self, step: &mut Step<'_>, part: Part<'_>) -> Result<(), ExchangeError> {
@@ -151,7 +158,7 @@ impl InParts for AllGather {
         part: Part<'_>,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), DecodeError> {
-        self.incoming.give_back(self.frames[part.at].own.frame(), step, memory)
+        self.incoming.give_back(self.frames[part.at].own.frame(), part.units, step, memory)
     }
 
     fn frame_bytes(&self) -> usize {
@@ -174,7 +181,7 @@ impl AllGather {
         sum: &mut [f32],
     ) -> Option<Rank> {
         sum.fill(0.0);
-        let mut all = (0..parts.count()).map(|at| parts.part(step.units, at));
+        let mut all = (0..parts.count()).map(|at| parts.part(step.units(), at));
         let part = all.find(|part| part.units.iter().any(|unit| unit.range().contains(&index)))?;
         let Frames { own, others } = &self.frames[part.at];
         members.iter().zip(others).find_map(|(rank, other)| {
@@ -194,13 +201,13 @@ fn add(
     (rank, bytes): (Rank, &[u8]),
     (sum, senders): (&mut [f32], Option<&mut Senders>),
 ) -> Result<usize, ExchangeError> {
-    let expected = Requirements::part(step, step.codec(), part.units);
+    let expected = Requirements::part(step, part.units);
     let (layout, is_own) = (step.layout.as_ref(), rank == step.transport.rank());
     timed(&mut step.clock.decode, || {
-        let frame = incoming.parse(rank, bytes, &layout, &expected)?;
-        frame.add_scaled_to(1.0, sum);
-        senders.into_iter().for_each(|senders| senders.add(&frame));
-        Ok(if is_own { held(&frame) } else { 0 })
+        let message = incoming.parse(rank, bytes, &layout, &expected)?;
+        message.add_scaled_to(1.0, sum);
+        senders.into_iter().for_each(|senders| senders.add(&message));
+        Ok(if is_own { message.held() } else { 0 })
     })
 }
 

@@ -3,10 +3,9 @@
 
 use gradwire::arithmetic::first_non_finite;
 use gradwire::rounds::{Payload, Reduction, Round, RoundBuffers};
-use gradwire::{DecodeError, Grad, Linear, Memory, Unit};
+use gradwire::{DecodeError, Grad, Memory, Unit};
 
 use super::error::ExchangeError;
-use super::foreign::Rounds;
 use super::pipeline::{InParts, Part, Parts};
 use super::step::{Step, timed};
 use super::void::{Watched, note_tag};
@@ -23,29 +22,8 @@ pub(super) enum Order {
     Native,
 }
 
-/// A codec with rounds: one with a spelling, one of another crate, or one of a test.
-pub(super) trait HasRounds {
-    fn rounds_of(&self, unit: &Unit) -> &dyn Linear;
-
-    /// Its name, unless the codec comes from the spelling.
-    fn foreign_name(&self) -> Option<&'static str> {
-        None
-    }
-}
-
-impl HasRounds for Rounds {
-    fn foreign_name(&self) -> Option<&'static str> {
-        self.foreign_name()
-    }
-
-    fn rounds_of(&self, unit: &Unit) -> &dyn Linear {
-        self.rounds_of(unit)
-    }
-}
-
 #[derive(Debug)]
-pub(super) struct AllReduce<C = Rounds> {
-    codec: C,
+pub(super) struct AllReduce {
     wire: Wire,
     order: Order,
     scratch: Scratch,
@@ -65,15 +43,10 @@ struct UnitBuffers {
     hop: usize,
 }
 
-impl<C: HasRounds> AllReduce<C> {
-    pub(super) fn new(codec: C, wire: Wire, order: Order, units: usize) -> Self {
+impl AllReduce {
+    pub(super) fn new(wire: Wire, order: Order, units: usize) -> Self {
         let units = (0..units).map(|_| UnitBuffers::default()).collect();
-        Self { codec, wire, order, scratch: Scratch::new(), units, frame_bytes: 0, held: 0 }
-    }
-
-    /// Continues with another codec. Each unit grows its buffers when it begins.
-    pub(super) fn set_codec(&mut self, codec: C) {
-        self.codec = codec;
+        Self { wire, order, scratch: Scratch::new(), units, frame_bytes: 0, held: 0 }
     }
 
     /// Whether a unit travels in hops, so that other units can travel between them.
@@ -111,10 +84,10 @@ impl<C: HasRounds> AllReduce<C> {
         if state.hop == ring.hops() {
             return Ok(false);
         }
-        let (hop, out) = (state.hop, &mut self.scratch.outgoing);
+        let (hop, out, plan) = (state.hop, &mut self.scratch.outgoing, step.plan);
         let (to, tag) = timed(&mut step.clock.exchange, || {
             let mut scratch = state.buffers.scratch();
-            let payload = self.codec.rounds_of(unit).payload(&round, &mut scratch);
+            let payload = plan.rounds_of(unit).payload(&round, &mut scratch);
             ring.write(hop, &reduce_of(&round, payload, self.wire)?, out)
         })?;
         step.send(to, tag, out)?;
@@ -136,11 +109,11 @@ impl<C: HasRounds> AllReduce<C> {
         }
         let (state, incoming) = (&mut self.units[at], &mut self.scratch.incoming);
         step.take(incoming)?;
-        let hop = state.hop;
+        let (hop, plan) = (state.hop, step.plan);
         state.hop += 1;
         timed(&mut step.clock.exchange, || {
             let mut scratch = state.buffers.scratch();
-            let payload = self.codec.rounds_of(unit).payload(round, &mut scratch);
+            let payload = plan.rounds_of(unit).payload(round, &mut scratch);
             ring.land(hop, &mut reduce_of(round, payload, self.wire)?, incoming)
         })
     }
@@ -153,7 +126,7 @@ impl<C: HasRounds> AllReduce<C> {
         round: &Round,
     ) -> Result<(), TransportError> {
         let mut scratch = self.units[at].buffers.scratch();
-        let payload = self.codec.rounds_of(unit).payload(round, &mut scratch);
+        let payload = step.plan.rounds_of(unit).payload(round, &mut scratch);
         let data = reduce_of(round, payload, self.wire)?;
         let (tag, by, sums) = (tag_of(step, round), step.deadline, &mut self.scratch);
         timed(&mut step.clock.exchange, || match self.order {
@@ -176,19 +149,21 @@ impl<C: HasRounds> AllReduce<C> {
         mean: &mut [f32],
         memory: &mut Option<&mut Memory<'_>>,
     ) {
-        let (state, codec) = (&mut self.units[at], self.codec.rounds_of(unit));
+        let (state, plan) = (&mut self.units[at], step.plan);
         let (layout, workers) = (step.layout.as_ref(), step.transport.membership().ranks.len() as u32);
         self.frame_bytes += round.payload_len * element_bytes(&round, self.wire);
         let next = timed(&mut step.clock.decode, || {
-            let mut memory = memory.as_deref_mut().map(|memory| memory.slice(unit.range()));
+            let memory = memory.as_deref_mut().filter(|_| plan.lends_to(unit));
+            let mut memory = memory.map(|memory| memory.slice(unit.range()));
             let mean = &mut mean[unit.range()];
-            codec.advance(&layout, round, &mut state.buffers.scratch(), workers, mean, memory.as_mut())
+            let (codec, scratch) = (plan.rounds_of(unit), &mut state.buffers.scratch());
+            codec.advance(&layout, round, scratch, workers, mean, memory.as_mut())
         });
         (state.round, state.hop) = (next, 0);
     }
 }
 
-impl<C: HasRounds> InParts for AllReduce<C> {
+impl InParts for AllReduce {
     const HAS_NOTES: bool = true;
 
     /// Every unit has a state of its own, in whatever part it travels.
@@ -208,23 +183,26 @@ impl<C: HasRounds> InParts for AllReduce<C> {
     ) -> Result<(), ExchangeError> {
         assert_eq!(grad.len(), step.layout.len(), "gradient and layout differ in length");
         let workers = step.transport.membership().ranks.len();
-        let most = part.units.iter().map(|unit| self.codec.rounds_of(unit).most_contributors()).min();
-        let most = most.unwrap_or(u32::MAX);
-        if u32::try_from(workers).is_ok_and(|workers| workers > most) {
-            let codec = self.codec.foreign_name().unwrap_or(step.spec.codec.name());
+        let plan = step.plan;
+        let most = |unit: &Unit| plan.rounds_of(unit).most_contributors();
+        let fewest = part.units.iter().map(|unit| (most(unit), unit)).min_by_key(|(most, _)| *most);
+        let fewest = fewest.filter(|(most, _)| u32::try_from(workers).is_ok_and(|workers| workers > *most));
+        if let Some((most, unit)) = fewest {
+            let codec = plan.group_of(unit).name();
             return Err(ExchangeError::TooManyWorkers { codec, workers, most });
         }
         let (key, layout) = (step.key, step.layout.as_ref());
         timed(&mut step.clock.encode, || {
             for (state, unit) in self.units[part.first..].iter_mut().zip(part.units) {
-                let codec = self.codec.rounds_of(unit);
+                let codec = plan.rounds_of(unit);
                 state.buffers.grow(codec.round_scratch_len(unit.len));
                 let mut scratch = state.buffers.scratch();
                 let first = if let Some((selection, at)) = step.selected {
                     selection.begin(at, &layout, unit, &mut scratch)?
                 } else {
                     let grad = grad.slice(unit.start, unit.len);
-                    let memory = memory.as_deref().map(|memory| memory.view(unit.range()));
+                    let memory = memory.as_deref().filter(|_| plan.lends_to(unit));
+                    let memory = memory.map(|memory| memory.view(unit.range()));
                     codec.begin(key, &layout, unit, grad, memory, &mut scratch)?
                 };
                 state.first = Some(first);
@@ -270,14 +248,15 @@ impl<C: HasRounds> InParts for AllReduce<C> {
     /// Every unit keeps all of residual + gradient, also those whose mean was complete.
     fn give_back(
         &mut self,
-        _: &Step<'_>,
+        step: &Step<'_>,
         part: Part<'_>,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), DecodeError> {
         for (state, unit) in self.units[part.first..].iter_mut().zip(part.units) {
-            if let (Some(round), Some(memory)) = (state.first, memory.as_deref_mut()) {
+            let memory = memory.as_deref_mut().filter(|_| step.plan.lends_to(unit));
+            if let (Some(round), Some(memory)) = (state.first, memory) {
                 let mut memory = memory.slice(unit.range());
-                self.codec.rounds_of(unit).abandon(round, &mut state.buffers.scratch(), Some(&mut memory));
+                step.plan.rounds_of(unit).abandon(round, &mut state.buffers.scratch(), Some(&mut memory));
             }
         }
         Ok(())
@@ -321,14 +300,12 @@ fn reduce_of<'p>(round: &Round, payload: Payload<'p>, wire: Wire) -> Result<Redu
 mod tests {
     use std::thread;
 
-    use gradwire::format::Divisor;
+    use gradwire::plan::Plan;
     use gradwire::rounds::{LinearScratch, LinearScratchLen, MemoryView};
-    use gradwire::{EncodeError, Layout, LayoutRef, Source, Spec, StepKey};
+    use gradwire::{EncodeError, Layout, LayoutRef, Linear, Source, StepKey, UnitPolicy};
 
     use super::*;
-    use crate::exchange::pipeline::Pipeline;
-    use crate::exchange::step::Clock;
-    use crate::exchange::underway::Underway;
+    use crate::exchange::{Exchange, Route};
     use crate::local;
     use crate::tag::Deadline;
     use crate::transport::Transport;
@@ -337,12 +314,6 @@ mod tests {
     /// votes, one of minima.
     #[derive(Debug)]
     struct Votes;
-
-    impl HasRounds for Votes {
-        fn rounds_of(&self, _: &Unit) -> &dyn Linear {
-            self
-        }
-    }
 
     impl Linear for Votes {
         fn round_scratch_len(&self, len: usize) -> LinearScratchLen {
@@ -414,32 +385,18 @@ mod tests {
 
     /// What one rank has after a step.
     fn step(mut transport: impl Transport, order: Order, len: usize) -> Result<Vec<f32>, ExchangeError> {
-        let (spec, layout) = (Spec::parse("none").unwrap(), Layout::packed([("w", vec![len])]).unwrap());
         let cut = len / 3;
-        let unit = |id, start, len| Unit { id, start, len, dense: false };
-        let units = [unit(0, 0, cut), unit(1, cut, len - cut)];
+        let layout = Layout::packed([("a", vec![cut]), ("b", vec![len - cut])]).unwrap();
+        let units = UnitPolicy { per_tensor: true, ..UnitPolicy::default() };
+        let wire = Wire::Bf16;
+        let route = if order == Order::Ring { Route::AllReduce { wire } } else { Route::Tree { wire } };
+        let plan = Plan::of_linear(Votes, units, &layout.as_ref());
+        let mut exchange = Exchange::new(plan, layout, route).unwrap();
         let rank = transport.rank().0;
         let key = StepKey { seed: 1, step: 0, source: Source::Rank(rank) };
-        let route = AllReduce::new(Votes, Wire::Bf16, order, units.len());
-        let mut pipeline = Pipeline::new(route, &units);
         let (mut mean, grad) = (vec![f32::NAN; len], gradient(rank, len));
-        let mut step = Step {
-            transport: &mut transport,
-            underway: &mut Underway::default(),
-            spec: &spec,
-            replaced: None,
-            selected: None,
-            layout: &layout,
-            units: &units,
-            divisor: Divisor::Contributors,
-            key,
-            tag: Tag::new(0, 0),
-            deadline: Deadline::NEVER,
-            clock: Clock::default(),
-            measure: None,
-        };
-        pipeline.start(&mut step, Grad::F32(&grad), &mut None)?;
-        pipeline.finish(&mut step, &mut mean, &mut None)?;
+        exchange.start(&mut transport, key, Grad::F32(&grad), None, Deadline::NEVER)?;
+        exchange.finish(&mut transport, &mut mean, None, Deadline::NEVER)?;
         Ok(mean)
     }
 
@@ -471,7 +428,8 @@ mod tests {
     #[test]
     fn more_workers_than_a_sum_has_room_for_are_refused_before_anything_is_sent() {
         for end in local::world(6) {
-            let refused = ExchangeError::TooManyWorkers { codec: "none", workers: 6, most: 5 };
+            let codec = std::any::type_name::<Votes>();
+            let refused = ExchangeError::TooManyWorkers { codec, workers: 6, most: 5 };
             assert_eq!(step(end, Order::Ring, 9), Err(refused));
         }
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use gradwire::plan::PlanError;
 use gradwire::{DecodeError, EncodeError};
 
 use crate::error::TransportError;
@@ -310,5 +311,15 @@ impl From<TransportError> for ExchangeError {
 impl From<EncodeError> for ExchangeError {
     fn from(error: EncodeError) -> Self {
         Self::Encode(error)
+    }
+}
+
+impl From<PlanError> for ExchangeError {
+    fn from(error: PlanError) -> Self {
+        match error {
+            PlanError::OtherMemory { codec } => Self::OtherMemory { codec },
+            PlanError::Memory(error) => Self::Encode(error),
+            PlanError::Conflict { codec, why } => Self::Conflict { codec, why },
+        }
     }
 }

@@ -20,10 +20,12 @@
 //! divisor is the number of workers whose frame entered the sum. A rank decodes its own frame as every other
 //! rank does.
 //!
-//! # Codecs of other crates
-//! [`Exchange::new`] takes a spelling. [`Exchange::with_gather`] takes any [`Gather`] codec instead, so that
-//! frames of an [experiment](gradwire::experiments) travel by [`Route::AllGather`] and [`Route::Server`].
-//! [`Exchange::with_linear`] takes any [`Linear`] codec. The example `own_codec` has a codec in one file.
+//! # What is encoded how
+//! A [`Plan`] says it: a spelling, rules by tensor name, or a codec of another crate ([`Plan::of_gather`] by
+//! [`Route::AllGather`] and [`Route::Server`], [`Plan::of_linear`] by the routes of sums). The example
+//! `own_codec` has a codec in one file. All groups of a plan travel together: a rank sends a peer one message
+//! for each part of the step, with a frame for each group. The routes of sums take plans whose codecs are all
+//! linear, and sparse all-reduce those with a sparse codec.
 //!
 //! # Rounds before a frame
 //! A codec may let all ranks agree on a few numbers before any of them encodes, for instance on one scale:
@@ -98,10 +100,11 @@ mod all_gather;
 mod all_reduce;
 mod ending;
 mod error;
-mod foreign;
+mod fit;
 mod incoming;
 mod intake;
 mod measure;
+mod message;
 mod norm_cap;
 mod own;
 mod packet_set;
@@ -118,17 +121,15 @@ mod underway;
 mod verdict;
 mod void;
 
+use std::any::type_name;
 use std::time::Duration;
 
 use gradwire::arithmetic::gain::Gain;
-use gradwire::codecs::{PowerSgd, PowerSgdByUnit, ValueChoice};
+use gradwire::codecs::ValueChoice;
 use gradwire::format::Divisor;
-use gradwire::registry::LinearCodec;
-use gradwire::rules::ByUnit;
-use gradwire::state::{Keeper, MemoryChoice, Snapshot};
-use gradwire::{
-    Codec, Density, Gather, Grad, Layout, Linear, Memory, Selection, Spec, StepKey, Unit, UnitPolicy,
-};
+use gradwire::plan::{Group, Plan, ToPlan};
+use gradwire::state::Snapshot;
+use gradwire::{Codec, Density, Gather, Grad, Layout, Memory, Selection, StepKey, Unit};
 
 use crate::collective::Wire;
 use crate::cost::{Link, sparse_frame_bytes};
@@ -138,7 +139,7 @@ use crate::transport::Transport;
 use self::all_gather::AllGather;
 use self::all_reduce::{AllReduce, Order};
 pub use self::error::ExchangeError;
-use self::foreign::{Foreign, Rounds};
+use self::fit::{Kind, Traits, packets_of, require, require_senders, traits_of};
 use self::measure::Measure;
 pub use self::norm_cap::Capped;
 use self::pipeline::Pipeline;
@@ -185,16 +186,8 @@ use self::underway::Underway;
 /// ```
 #[derive(Debug)]
 pub struct Exchange {
-    /// With a codec of another crate, the units of [`with_gather`](Exchange::with_gather) and the defaults of
-    /// `none`.
-    spec: Spec,
-    foreign: Option<Foreign>,
-    /// The codec at the densities of the units, if these have densities of their own.
-    by_unit: Option<ByUnit>,
-    /// The codec at the ranks of the units, if these differ.
-    by_rank: Option<PowerSgdByUnit>,
+    plan: Plan,
     layout: Layout,
-    units: Vec<Unit>,
     route: State,
     divisor: Divisor,
     underway: Underway,
@@ -232,20 +225,6 @@ fn value_bits(values: ValueChoice) -> f64 {
     }
 }
 
-/// Refuses a mean over senders if the route does not count them, or if all ranks send the same coordinates.
-fn require_senders(route: &State, spec: &Spec, divisor: Divisor) -> Result<(), ExchangeError> {
-    let why = match route {
-        _ if divisor == Divisor::Contributors => return Ok(()),
-        State::AllReduce(_) | State::SparseAllReduce(_) => {
-            "only all-gather and a server count who sent a coordinate"
-        }
-        _ if spec.packets.is_some() => "packets are divided by the workers that they came from",
-        _ if spec.codec.sparse_values().is_none() => "all ranks send the same coordinates with this codec",
-        _ => return Ok(()),
-    };
-    Err(ExchangeError::NoSenders { why })
-}
-
 /// Restores the memory as it was before a step that is void.
 fn undo_if_void<T>(
     before: Option<&Snapshot>,
@@ -262,31 +241,15 @@ fn undo_if_void<T>(
     })
 }
 
-/// Refuses a codec that makes no mean, or none by such a route.
-fn require_mean(codec: &Codec, is_summed: bool) -> Result<(), ExchangeError> {
-    match codec {
-        Codec::Gossip(_) => Err(ExchangeError::Gossip { codec: codec.name() }),
-        _ if !is_summed && !codec.capabilities().has_frames => {
-            Err(ExchangeError::NoFrames { codec: codec.name() })
+impl State {
+    fn kind(&self) -> Kind {
+        match self {
+            Self::AllGather(_) => Kind::Frames,
+            Self::SparseAllReduce(_) => Kind::SparseFrames,
+            Self::AllReduce(_) => Kind::Sums,
+            Self::Server(_) => Kind::Server,
         }
-        _ => Ok(()),
     }
-}
-
-/// The codec as a codec whose payloads can be summed.
-fn require_linear(codec: &Codec) -> Result<LinearCodec, ExchangeError> {
-    codec.as_linear().ok_or(ExchangeError::NotLinear { codec: codec.name() })
-}
-
-/// The route of sums; `None` for one of frames.
-fn all_reduce(rounds: Rounds, route: &Route, units: &[Unit]) -> Option<State> {
-    let (wire, order) = match *route {
-        Route::AllReduce { wire } => (wire, Order::Ring),
-        Route::Tree { wire } => (wire, Order::Tree),
-        Route::Native { wire } => (wire, Order::Native),
-        _ => return None,
-    };
-    Some(State::AllReduce(Pipeline::new(AllReduce::new(rounds, wire, order, units.len()), units)))
 }
 
 impl Exchange {
@@ -299,99 +262,31 @@ impl Exchange {
     /// dense; `NoFrames` for a route of frames, or a server's downlink, with a codec of rounds alone;
     /// `Packets` for a gradient that is to be cut, by a route without a server; `NormCap` for a multiple
     /// below 1 or not finite; `CappedPackets` for one with packets.
-    pub fn new(spec: Spec, layout: Layout, route: Route) -> Result<Self, ExchangeError> {
-        if spec.packets.is_some() && !matches!(route, Route::Server(_)) {
+    pub fn new(plan: impl ToPlan, layout: Layout, route: Route) -> Result<Self, ExchangeError> {
+        let plan = plan.to_plan(&layout.as_ref());
+        let packets = packets_of(&plan);
+        if packets.is_some() && !matches!(route, Route::Server(_)) {
             return Err(ExchangeError::Packets);
         }
-        let is_summed = matches!(route, Route::AllReduce { .. } | Route::Tree { .. } | Route::Native { .. });
-        require_mean(&spec.codec, is_summed)?;
-        let units: Vec<Unit> = spec.units.units(&layout.as_ref()).collect();
-        let route = match route {
-            Route::AllGather => State::AllGather(Pipeline::new(AllGather::default(), &units)),
-            Route::SparseAllReduce => {
-                let sparse = SparseAllReduce::new(&spec.codec);
-                let sparse = sparse.ok_or(ExchangeError::NotSparse { codec: spec.codec.name() })?;
-                State::SparseAllReduce(Box::new(Pipeline::new(sparse, &units)))
-            }
-            Route::Server(options) => {
-                require_mean(&options.downlink.codec, false)?;
-                State::Server(Box::new(Server::new(options, &spec, &layout.as_ref())?))
-            }
-            route => all_reduce(Rounds::Listed(require_linear(&spec.codec)?), &route, &units)
-                .ok_or(ExchangeError::NoFrames { codec: spec.codec.name() })?,
+        require(&traits_of(&plan), route.kind())?;
+        let sums = |wire, order| {
+            State::AllReduce(Pipeline::new(AllReduce::new(wire, order, plan.units().len()), plan.units()))
         };
-        Ok(Self::of(spec, None, layout, units, route))
-    }
-
-    fn of(spec: Spec, foreign: Option<Foreign>, layout: Layout, units: Vec<Unit>, route: State) -> Self {
-        let (divisor, underway) = Default::default();
-        let (by_unit, by_rank, before, started, measure) = Default::default();
-        Self {
-            spec,
-            foreign,
-            by_unit,
-            by_rank,
-            layout,
-            units,
-            route,
-            divisor,
-            underway,
-            before,
-            started,
-            measure,
-        }
-    }
-
-    /// An exchange of gradients of that layout with frames of any codec, including codecs of other crates:
-    /// see [`experiments`](gradwire::experiments). By [`Route::AllGather`] or [`Route::Server`].
-    ///
-    /// The caller supplies what a spelling would say besides the codec. `units` is how the gradient is cut,
-    /// the same at all ranks. The memory is the one that the codec needs; for experiments it is
-    /// `Memory::new(vec![0.0; layout.len()])` or none. [`start`](Self::start) refuses a memory that does not
-    /// fit the codec. The codec stays; [`set_codec`](Self::set_codec) refuses every other.
-    ///
-    /// # Errors
-    /// `NotSparse` and `NotLinear` for the other routes, which need to know more of a codec; `RoundsFirst`
-    /// for a server with a codec that has rounds before its frame; `NormCap` and `NoFrames` as
-    /// [`new`](Self::new).
-    pub fn with_gather<C: Gather + 'static>(
-        codec: C,
-        units: UnitPolicy,
-        layout: Layout,
-        route: Route,
-    ) -> Result<Self, ExchangeError> {
-        let has_rounds = codec.rounds_first().is_some();
-        let foreign = Foreign::gather(codec);
-        match route {
-            Route::Server(_) if has_rounds => Err(ExchangeError::RoundsFirst { codec: foreign.name() }),
-            Route::AllGather | Route::Server(_) => {
-                let spec = Spec { units, ..Spec::new(Codec::NONE) };
-                Ok(Self { foreign: Some(foreign), ..Self::new(spec, layout, route)? })
+        let route = match route {
+            Route::AllGather => State::AllGather(Pipeline::new(AllGather::default(), plan.units())),
+            Route::SparseAllReduce => {
+                State::SparseAllReduce(Box::new(Pipeline::new(SparseAllReduce::new(), plan.units())))
             }
-            Route::SparseAllReduce => Err(ExchangeError::NotSparse { codec: foreign.name() }),
-            _ => Err(ExchangeError::NotLinear { codec: foreign.name() }),
-        }
-    }
-
-    /// An exchange of gradients of that layout with the sums of any linear codec, including codecs of other
-    /// crates: by [`Route::AllReduce`], [`Route::Tree`] or [`Route::Native`]. Units, memory and
-    /// [`set_codec`](Self::set_codec) are as in [`with_gather`](Self::with_gather); units that are sent dense
-    /// are plain sums.
-    ///
-    /// # Errors
-    /// `NoFrames` for the other routes.
-    pub fn with_linear<C: Linear + 'static>(
-        codec: C,
-        units: UnitPolicy,
-        layout: Layout,
-        route: Route,
-    ) -> Result<Self, ExchangeError> {
-        let foreign = Foreign::linear(&codec);
-        let spec = Spec { units, ..Spec::new(Codec::NONE) };
-        let units: Vec<Unit> = spec.units.units(&layout.as_ref()).collect();
-        let route = all_reduce(Rounds::foreign(codec), &route, &units);
-        let route = route.ok_or(ExchangeError::NoFrames { codec: foreign.name() })?;
-        Ok(Self::of(spec, Some(foreign), layout, units, route))
+            Route::AllReduce { wire } => sums(wire, Order::Ring),
+            Route::Tree { wire } => sums(wire, Order::Tree),
+            Route::Native { wire } => sums(wire, Order::Native),
+            Route::Server(options) => {
+                Traits::of_codec(&options.downlink.codec).require_frames()?;
+                State::Server(Box::new(Server::new(options, packets, &layout.as_ref())?))
+            }
+        };
+        let (divisor, underway, before, started, measure) = Default::default();
+        Ok(Self { plan, layout, route, divisor, underway, before, started, measure })
     }
 
     /// The same, with the step in at most `messages` parts of neighbouring units instead of one. While the
@@ -424,9 +319,9 @@ impl Exchange {
     pub fn pipelined(mut self, messages: usize) -> Result<Self, ExchangeError> {
         assert_ne!(messages, 0, "a step takes a message");
         match &mut self.route {
-            State::AllGather(gather) => gather.cut(&self.units, messages),
-            State::SparseAllReduce(sparse) => sparse.cut(&self.units, messages),
-            State::AllReduce(reduce) if reduce.route.has_hops() => reduce.cut(&self.units, messages),
+            State::AllGather(gather) => gather.cut(self.plan.units(), messages),
+            State::SparseAllReduce(sparse) => sparse.cut(self.plan.units(), messages),
+            State::AllReduce(reduce) if reduce.route.has_hops() => reduce.cut(self.plan.units(), messages),
             State::AllReduce(_) | State::Server(_) => return Err(ExchangeError::OneMessage),
         }
         Ok(self)
@@ -460,9 +355,13 @@ impl Exchange {
     /// ones at every rank, and on routes other than [`Route::AllGather`] and [`Route::Server`]. Frames of a
     /// server's downlink are not part of a mean and do not change.
     pub fn with_divisor(mut self, divisor: Divisor) -> Result<Self, ExchangeError> {
-        require_senders(&self.route, &self.spec, divisor)?;
+        self.require_senders(&traits_of(&self.plan), divisor)?;
         self.divisor = divisor;
         Ok(self)
+    }
+
+    fn require_senders(&self, all: &[Traits], divisor: Divisor) -> Result<(), ExchangeError> {
+        require_senders(all, self.route.kind(), packets_of(&self.plan).is_some(), divisor)
     }
 
     /// The same, with [void steps](self#void-steps) that leave the memory of every rank bit for bit as it was
@@ -478,31 +377,28 @@ impl Exchange {
         self
     }
 
-    /// All-reduce where the codec allows it, a server for packets, else all-gather.
-    pub fn best_route(spec: &Spec) -> Route {
-        if spec.packets.is_some() {
+    /// All-reduce where all codecs allow it, a server for packets, else all-gather.
+    pub fn best_route(plan: &Plan) -> Route {
+        if packets_of(plan).is_some() {
             // A worker may lose all of them, and the others continue.
             return Route::Server(ServerOptions { quorum: 1, ..ServerOptions::default() });
         }
-        match spec.codec.as_linear() {
-            Some(_) => Route::AllReduce { wire: Wire::F32 },
-            None => Route::AllGather,
-        }
+        let is_linear = plan.groups().iter().all(Group::is_linear);
+        if is_linear { Route::AllReduce { wire: Wire::F32 } } else { Route::AllGather }
     }
 
-    /// The same with a known link between `world` ranks, for a gradient of `len` elements. The result is
-    /// sparse all-reduce if the codec has a density and the cost model predicts less time for it than for
-    /// all-gather, each with the frames that random coordinates would have.
+    /// The same with a known link between `world` ranks. The result is sparse all-reduce if all units have
+    /// one codec, which has a density, and the cost model predicts less time for it than for all-gather, each
+    /// with the frames that random coordinates would have.
     ///
     /// # Determinism
     /// The same on every machine, so that all ranks make the same choice.
-    pub fn route_over(spec: &Spec, len: usize, world: usize, link: &Link) -> Route {
-        let route = Self::best_route(spec);
-        let (Route::AllGather, Some(density), Some(values)) =
-            (&route, spec.codec.density(), spec.codec.sparse_values())
-        else {
-            return route;
-        };
+    pub fn route_over(plan: &Plan, world: usize, link: &Link) -> Route {
+        let route = Self::best_route(plan);
+        let codec = plan.only().and_then(Group::listed).filter(|_| route == Route::AllGather);
+        let of = |codec: &Codec| Some((codec.density()?, codec.sparse_values()?));
+        let Some((density, values)) = codec.and_then(of) else { return route };
+        let len = plan.units().iter().map(|unit| unit.len).sum();
         let frame = sparse_frame_bytes(len, density.fraction(), value_bits(values));
         let is_cheaper =
             link.sparse_all_reduce_s(world, len, density.fraction()) < link.all_gather_s(world, frame);
@@ -523,47 +419,22 @@ impl Exchange {
     /// `Conflict` if the spelling's memory or packets do not work with it; those of [`new`](Self::new) for a
     /// codec that does not fit the route. Nothing has changed then.
     pub fn set_codec(&mut self, codec: Codec) -> Result<(), ExchangeError> {
-        if self.started.is_some() {
-            return Err(ExchangeError::Busy);
+        self.require_idle()?;
+        let traits = [Traits::of_codec(&codec)];
+        if self.plan.only().is_some_and(|group| group.listed().is_some()) {
+            require(&traits, self.route.kind())?;
+            self.require_senders(&traits, self.divisor)?;
         }
-        if let Some(foreign) = &self.foreign {
-            let why = "the exchange was made for a codec of another crate";
-            return Err(ExchangeError::Conflict { codec: foreign.name(), why });
-        }
-        require_mean(&codec, matches!(self.route, State::AllReduce(_)))?;
-        let (name, layout) = (codec.name(), self.layout.as_ref());
-        if matches!(self.route, State::SparseAllReduce(_)) && codec.sparse_values().is_none() {
-            return Err(ExchangeError::NotSparse { codec: name });
-        }
-        let linear = match self.route {
-            State::AllReduce(_) => Some(require_linear(&codec)?),
-            _ => None,
-        };
-        let parts = |codec: &Codec| {
-            (codec.capabilities().adapts, codec.state_len(&layout, self.units.len(), Keeper::Worker))
-        };
-        // No codec of one rank has the factors of several.
-        let is_other = self.by_rank.is_some() || parts(&codec) != parts(&self.spec.codec);
-        if self.spec.memory != MemoryChoice::None && is_other {
-            return Err(ExchangeError::OtherMemory { codec: name });
-        }
-        let next = Spec { codec, ..self.spec };
-        require_senders(&self.route, &next, self.divisor)?;
-        // A spec that was built by hand may have had a conflict from the start.
-        if let (Some(why), None) = (next.conflict(), self.spec.conflict()) {
-            return Err(ExchangeError::Conflict { codec: name, why });
-        }
-        if let (State::AllReduce(reduce), Some(linear)) = (&mut self.route, linear) {
-            reduce.route.set_codec(Rounds::Listed(linear));
-        }
-        (self.spec.codec, self.by_unit, self.by_rank) = (codec, None, None);
-        Ok(())
+        Ok(self.plan.set_codec(codec, &self.layout.as_ref())?)
+    }
+
+    fn require_idle(&self) -> Result<(), ExchangeError> {
+        if self.started.is_some() { Err(ExchangeError::Busy) } else { Ok(()) }
     }
 
     /// Gives each unit a density of its own for the steps from here on, until [`set_codec`](Self::set_codec)
-    /// or [`set_density`](Self::set_density) is called: `densities` has one for each of the
-    /// [`units`](Self::units), in order. Units that are sent dense stay so. Frames are ordinary frames of the
-    /// codec. Every member must set the same densities for the same steps.
+    /// or [`set_density`](Self::set_density) is called: see [`Plan::set_densities`]. Frames are ordinary
+    /// frames of the codec. Every member must set the same densities for the same steps.
     ///
     /// # Errors
     /// `Busy` between the start of a step and its finish; `Conflict` for a codec without a density, and with
@@ -572,43 +443,22 @@ impl Exchange {
     /// # Panics
     /// When there are more or fewer densities than units.
     pub fn set_densities(&mut self, densities: &[Density]) -> Result<(), ExchangeError> {
-        assert_eq!(densities.len(), self.units.len(), "one density for each unit");
-        if self.started.is_some() {
-            return Err(ExchangeError::Busy);
-        }
-        let refused = |codec, why| Err(ExchangeError::Conflict { codec, why });
-        if let Some(foreign) = &self.foreign {
-            return refused(foreign.name(), "it has no density");
-        }
-        let name = self.spec.codec.name();
-        if self.spec.packets.is_some() {
-            return refused(name, "packets of all units have one density");
-        }
-        let Some(by_unit) = ByUnit::new(&self.spec.codec, densities) else {
-            return refused(name, "it has no density");
-        };
-        if let State::AllReduce(reduce) = &mut self.route {
-            let rounds = self.units.iter().map(|unit| require_linear(by_unit.codec_of(unit)));
-            reduce.route.set_codec(Rounds::ByUnit(rounds.collect::<Result<_, _>>()?));
-        }
-        self.by_unit = Some(by_unit);
-        Ok(())
+        self.require_idle()?;
+        Ok(self.plan.set_densities(densities)?)
     }
 
     /// Sets the rank for the steps from here on, of a codec that has one, and turns the factors in `memory`
-    /// into those of that rank: see [`PowerSgd::hand_over`]. The residual stays as it is, bit for bit. Every
+    /// into those of that rank: see [`Plan::set_ranks`]. The residual stays as it is, bit for bit. Every
     /// member must set the same rank for the same steps.
     ///
     /// # Errors
     /// `Busy` between the start of a step and its finish; `Conflict` for a codec without a rank, and for a
     /// rank that it does not have; `Encode` for a memory of another rank. Nothing has changed then.
     pub fn set_rank(&mut self, rank: u16, memory: &mut Memory<'_>) -> Result<(), ExchangeError> {
-        self.set_ranks(&vec![rank; self.units.len()], memory)
+        self.set_ranks(&vec![rank; self.units().len()], memory)
     }
 
     /// The same with a rank for each unit: `ranks` has one for each of the [`units`](Self::units), in order.
-    /// What is sent whole at its rank, and a unit that is sent dense, stays so. Until all ranks are equal
-    /// again, [`set_codec`](Self::set_codec) refuses every codec, because none has these factors.
     ///
     /// # Errors
     /// As [`set_rank`](Self::set_rank).
@@ -616,48 +466,29 @@ impl Exchange {
     /// # Panics
     /// When there are more or fewer ranks than units.
     pub fn set_ranks(&mut self, ranks: &[u16], memory: &mut Memory<'_>) -> Result<(), ExchangeError> {
-        assert_eq!(ranks.len(), self.units.len(), "one rank for each unit");
-        if self.started.is_some() {
-            return Err(ExchangeError::Busy);
-        }
-        let refused = |codec, why| Err(ExchangeError::Conflict { codec, why });
-        let (Codec::Linear(LinearCodec::PowerSgd(codec)), None) = (self.spec.codec, &self.foreign) else {
-            let name = self.foreign.as_ref().map_or(self.spec.codec.name(), Foreign::name);
-            return refused(name, "it has no rank");
-        };
-        let layout = self.layout.as_ref();
-        let of = |codec: &PowerSgd, ranks: &[u16]| PowerSgdByUnit::new(codec, ranks, &self.units, &layout);
-        let Some(next) = of(&codec, ranks) else {
-            return refused(self.spec.codec.name(), "a rank is from 1 to 256");
-        };
-        let alike = || of(&codec, &vec![codec.rank(); ranks.len()]);
-        let now = self.by_rank.clone().or_else(alike).expect("the codec's own rank");
-        now.hand_over(&next, &layout, memory)?;
-        let one = ranks.first().filter(|first| ranks.iter().all(|rank| rank == *first));
-        let rounds = if let Some(codec) = one.and_then(|rank| codec.with_rank(*rank)) {
-            (self.spec.codec, self.by_rank) = (Codec::Linear(LinearCodec::PowerSgd(codec)), None);
-            Rounds::Listed(LinearCodec::PowerSgd(codec))
-        } else {
-            self.by_rank = Some(next.clone());
-            Rounds::ByRank(next)
-        };
-        if let State::AllReduce(reduce) = &mut self.route {
-            reduce.route.set_codec(rounds);
-        }
+        self.require_idle()?;
+        Ok(self.plan.set_ranks(ranks, &self.layout.as_ref(), memory)?)
+    }
+
+    /// Sets the density of every codec that has one to that of its warm-up in an epoch: see
+    /// [`Plan::set_epoch`].
+    ///
+    /// # Errors
+    /// `Busy` between the start of a step and its finish.
+    pub fn set_epoch(&mut self, epoch: u64) -> Result<(), ExchangeError> {
+        self.require_idle()?;
+        self.plan.set_epoch(epoch);
         Ok(())
     }
 
-    /// [Sets](Self::set_codec) the codec at another density, if it has one.
+    /// Sets the density of every codec that has one.
     ///
     /// # Errors
     /// `Busy` between the start of a step and its finish.
     pub fn set_density(&mut self, density: Density) -> Result<(), ExchangeError> {
-        match &self.foreign {
-            Some(_) if self.started.is_some() => Err(ExchangeError::Busy),
-            // It has no density.
-            Some(_) => Ok(()),
-            None => self.set_codec(self.spec.codec.with_density(density)),
-        }
+        self.require_idle()?;
+        self.plan.set_density(density);
+        Ok(())
     }
 
     /// Sets the quorum of [`ServerOptions::quorum`] for the steps from here on. Only the server's matters.
@@ -694,17 +525,15 @@ impl Exchange {
         codec: C,
         memory: Option<Memory<'static>>,
     ) -> Result<Self, ExchangeError> {
-        let has_rounds = codec.rounds_first().is_some();
-        let codec = Foreign::gather(codec);
         let State::Server(server) = &mut self.route else {
-            return Err(ExchangeError::NoDownlink { codec: codec.name() });
+            return Err(ExchangeError::NoDownlink { codec: type_name::<C>() });
         };
-        if has_rounds {
-            return Err(ExchangeError::RoundsFirst { codec: codec.name() });
+        if codec.rounds_first().is_some() {
+            return Err(ExchangeError::RoundsFirst { codec: type_name::<C>() });
         }
         let is_long = memory.as_ref().is_none_or(|memory| memory.len() == self.layout.len());
         assert!(is_long, "memory and layout differ in length");
-        server.set_downlink(codec, memory);
+        server.set_downlink(Box::new(codec), memory);
         Ok(self)
     }
 
@@ -738,7 +567,7 @@ impl Exchange {
 
     /// The units that every frame holds.
     pub fn units(&self) -> &[Unit] {
-        &self.units
+        self.plan.units()
     }
 
     /// Encodes `grad` and sends everything that can be sent without waiting for other ranks. It waits for
@@ -790,7 +619,7 @@ impl Exchange {
         mut memory: Option<&mut Memory<'_>>,
         deadline: Deadline,
     ) -> Result<(), ExchangeError> {
-        assert!(self.spec.packets.is_none(), "packets are cut from the gradient");
+        assert!(packets_of(&self.plan).is_none(), "packets are cut from the gradient");
         let (key, codec) = (selection.key(), selection.codec(at));
         let (key, codec) = key.zip(codec).expect("a selection, and one of its densities");
         self.set_codec(codec)?;
@@ -881,14 +710,9 @@ impl Exchange {
         let step = Step {
             transport,
             underway: &mut self.underway,
-            spec: &self.spec,
-            replaced: match (&self.foreign, &self.by_unit) {
-                (Some(foreign), _) => foreign.as_gather(),
-                (None, by_unit) => by_unit.as_ref().map(|codec| codec as &dyn Gather),
-            },
+            plan: &self.plan,
             selected: None,
             layout: &self.layout,
-            units: &self.units,
             divisor: self.divisor,
             key,
             tag,

@@ -3,9 +3,8 @@
 
 use std::fmt;
 
-use gradwire::Frame;
-
 use super::error::ExchangeError;
+use super::message::Message;
 use crate::rank::Rank;
 
 /// Number of norms over which the running median is taken.
@@ -78,10 +77,10 @@ impl NormCap {
         &self.capped
     }
 
-    /// The weight of a frame in the sum: 1 unless its norm is too large. Its own norm counts from the next
+    /// The weight of a message in the sum: 1 unless its norm is too large. Its own norm counts from the next
     /// frame on.
-    pub(super) fn weigh(&mut self, rank: Rank, frame: &Frame<'_>) -> f32 {
-        self.weigh_norm(rank, norm(frame))
+    pub(super) fn weigh(&mut self, rank: Rank, message: &Message<'_>) -> f32 {
+        self.weigh_norm(rank, norm(message))
     }
 
     fn weigh_norm(&mut self, rank: Rank, norm: f64) -> f32 {
@@ -117,10 +116,10 @@ impl NormCap {
     }
 }
 
-/// The Euclidean norm of a decoded frame, summed in f64, coordinates ascending.
-fn norm(frame: &Frame<'_>) -> f64 {
+/// The Euclidean norm of a decoded message, summed in f64: frames in their order, coordinates ascending.
+fn norm(message: &Message<'_>) -> f64 {
     let mut squares = 0.0;
-    for unit in frame.units() {
+    for unit in message.units() {
         unit.for_each(|_, value| squares += f64::from(value) * f64::from(value));
     }
     squares.sqrt()

@@ -2,11 +2,11 @@
 //! arrived.
 
 use gradwire::packets::{PacketEncoder, PacketSize};
-use gradwire::{DecodeError, Encoder, Grad, Memory, Spec};
+use gradwire::{DecodeError, Encoder, Grad, Memory};
 
 use super::all_gather::encode;
 use super::error::ExchangeError;
-use super::incoming::{Incoming, Requirements, held};
+use super::incoming::{Incoming, Requirements};
 use super::step::{Step, timed};
 
 #[derive(Debug)]
@@ -16,8 +16,8 @@ pub(super) enum Own {
 }
 
 impl Own {
-    pub(super) fn new(spec: &Spec) -> Self {
-        match spec.packets {
+    pub(super) fn new(packets: Option<PacketSize>) -> Self {
+        match packets {
             None => Self::Frame(Encoder::new()),
             Some(size) => Self::Packets { encoder: PacketEncoder::new(), size },
         }
@@ -31,14 +31,14 @@ impl Own {
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError> {
         let (encoder, size) = match self {
-            Self::Frame(encoder) => return encode(encoder, step, (step.codec(), step.units), grad, memory),
+            Self::Frame(encoder) => return encode(encoder, step, None, step.units(), grad, memory),
             Self::Packets { encoder, size } => (encoder, *size),
         };
-        let (key, layout, units, codec) = (step.key, step.layout.as_ref(), step.units, step.codec());
+        let (key, layout, units, codec) = (step.key, step.layout.as_ref(), step.units(), step.codec());
         timed(&mut step.clock.encode, || {
             encoder.encode(codec, key, &layout, units, grad, memory.as_deref_mut(), size)
         })?;
-        step.measure(self.parts(), grad, memory.as_deref());
+        step.measure(self.parts(), units, grad, memory.as_deref());
         Ok(())
     }
 
@@ -69,7 +69,7 @@ impl Own {
     /// Coordinates that they hold together.
     pub(super) fn held(&self, step: &Step<'_>, incoming: &mut Incoming) -> Result<usize, ExchangeError> {
         let (me, layout, expected) = (step.transport.rank(), step.layout.as_ref(), Requirements::up(step));
-        self.parts().map(|part| Ok(held(&incoming.parse(me, part, &layout, &expected)?))).sum()
+        self.parts().map(|part| Ok(incoming.parse(me, part, &layout, &expected)?.held())).sum()
     }
 
     /// Returns those that did not arrive to the memory.
@@ -82,7 +82,7 @@ impl Own {
     ) -> Result<(), DecodeError> {
         let mut given = Ok(());
         for (_, part) in self.parts().enumerate().filter(|(at, _)| !is_in(*at)) {
-            given = given.and(incoming.give_back(part, step, memory));
+            given = given.and(incoming.give_back(part, step.units(), step, memory));
         }
         given
     }

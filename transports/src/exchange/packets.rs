@@ -161,7 +161,7 @@ impl Packets {
         }
         let count = self.buffer.as_slice().try_into().ok().map(u32::from_le_bytes);
         // A packet holds at least one coordinate, or a unit without coordinates.
-        let most = step.layout.len() + step.units.len();
+        let most = step.layout.len() + step.units().len();
         Ok(count.and_then(|count| usize::try_from(count).ok()).filter(|&count| count <= most))
     }
 
@@ -184,12 +184,12 @@ impl Packets {
         packet: &[u8],
         sum: &mut Sum<'_>,
     ) -> Result<(), ExchangeError> {
-        let frame = sum.incoming.parse(rank, packet, &sum.layout, &sum.expected)?;
-        if !frame.units().all(|part| self.intake.is_free(&part.range())) {
+        let packet = sum.incoming.parse(rank, packet, &sum.layout, &sum.expected)?;
+        if !packet.units().all(|part| self.intake.is_free(&part.range())) {
             return Err(ExchangeError::WrongUnits { rank });
         }
-        frame.units().for_each(|part| self.intake.take(part.range()));
-        frame.add_scaled_to(1.0, sum.values);
+        packet.units().for_each(|part| self.intake.take(part.range()));
+        packet.add_scaled_to(1.0, sum.values);
         self.slips[position].set(at);
         Ok(())
     }

@@ -178,7 +178,7 @@ impl<R: InParts> Pipeline<R> {
         // The first error, and the number of parts that were sent. Sending the last of them may have failed.
         let (mut failed, mut sent) = (None, 0);
         for at in 0..self.parts.count() {
-            let part = self.parts.part(step.units, at);
+            let part = self.parts.part(step.units(), at);
             if let Err(error) = self.route.encode(step, part, grad, memory) {
                 let given = self.give_back(step, at, memory);
                 self.say_void(step, sent, &error);
@@ -207,7 +207,7 @@ impl<R: InParts> Pipeline<R> {
     /// for one that has received the void frame and stopped.
     fn say_void(&mut self, step: &mut Step<'_>, sent: usize, error: &ExchangeError) {
         let Some(void) = void_frame(step, error) else { return };
-        let tag = self.route.void_tag(step, self.parts.part(step.units, sent));
+        let tag = self.route.void_tag(step, self.parts.part(step.units(), sent));
         // A peer that cannot be told waits until its deadline. The error to report is still that of the
         // gradient.
         let _ = VoidMessage::new(&void, &step.layout.as_ref()).tell(step, tag);
@@ -220,7 +220,7 @@ impl<R: InParts> Pipeline<R> {
         at: usize,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError> {
-        self.route.post(step, self.parts.part(step.units, at))?;
+        self.route.post(step, self.parts.part(step.units(), at))?;
         let before = self.in_flight.len();
         self.in_flight.push_back(at);
         let mut mean = std::mem::take(&mut self.mean);
@@ -237,7 +237,7 @@ impl<R: InParts> Pipeline<R> {
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError> {
         let Some(at) = self.in_flight.pop_front() else { return Ok(()) };
-        if !self.route.poll(step, self.parts.part(step.units, at), mean, memory)? {
+        if !self.route.poll(step, self.parts.part(step.units(), at), mean, memory)? {
             self.in_flight.push_back(at);
         }
         Ok(())
@@ -293,7 +293,7 @@ impl<R: InParts> Pipeline<R> {
     ) -> Result<(), DecodeError> {
         let mut given = Ok(());
         for at in 0..encoded {
-            given = given.and(self.route.give_back(step, self.parts.part(step.units, at), memory));
+            given = given.and(self.route.give_back(step, self.parts.part(step.units(), at), memory));
         }
         given
     }

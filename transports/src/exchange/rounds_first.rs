@@ -38,7 +38,7 @@ impl Agreement {
     /// The numbers of the units of a part.
     pub(super) fn numbers(&self, step: &Step<'_>, codec: &dyn RoundsFirst, part: Part<'_>) -> &[f32] {
         let len = |units: &[Unit]| units.iter().map(|unit| codec.number_count(unit)).sum::<usize>();
-        &self.numbers[len(&step.units[..part.first])..][..len(part.units)]
+        &self.numbers[len(&step.units()[..part.first])..][..len(part.units)]
     }
 
     pub(super) fn begin_step(&mut self) {
@@ -54,7 +54,7 @@ impl Agreement {
         memory: Option<&Memory<'_>>,
     ) -> Result<(), ExchangeError> {
         loop {
-            let (layout, key, units) = (step.layout.as_ref(), step.key, step.units);
+            let (layout, key, units) = (step.layout.as_ref(), step.key, step.units());
             let input = StepInput { key, layout: &layout, units, grad };
             let (index, numbers) = (self.rounds, &mut self.numbers);
             let round =

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use gradwire::{Codec, Spec};
 
+use super::fit::Kind;
 use crate::collective::Wire;
 use crate::rank::Rank;
 
@@ -44,6 +45,17 @@ pub enum Route {
     },
     /// Every frame goes to one rank, which sends back the mean.
     Server(ServerOptions),
+}
+
+impl Route {
+    pub(super) fn kind(&self) -> Kind {
+        match self {
+            Self::AllGather => Kind::Frames,
+            Self::SparseAllReduce => Kind::SparseFrames,
+            Self::AllReduce { .. } | Self::Tree { .. } | Self::Native { .. } => Kind::Sums,
+            Self::Server(_) => Kind::Server,
+        }
+    }
 }
 
 /// Settings of a parameter server. The server is a member that contributes a gradient of its own.

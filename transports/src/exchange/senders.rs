@@ -1,7 +1,9 @@
 //! How many frames held each coordinate, for the mean over senders.
 
+use gradwire::Unit;
 use gradwire::arithmetic::divide_by_counts;
-use gradwire::{Frame, Unit};
+
+use super::message::Message;
 
 /// A count for each coordinate of the layout.
 #[derive(Debug, Default)]
@@ -16,9 +18,9 @@ impl Senders {
         units.iter().for_each(|unit| self.counts[unit.range()].fill(0));
     }
 
-    /// Counts the coordinates that a frame holds, whatever their values.
-    pub(super) fn add(&mut self, frame: &Frame<'_>) {
-        for unit in frame.units() {
+    /// Counts the coordinates that a message holds, whatever their values.
+    pub(super) fn add(&mut self, message: &Message<'_>) {
+        for unit in message.units() {
             let counts = &mut self.counts[unit.range()];
             if unit.held() == counts.len() {
                 counts.iter_mut().for_each(|count| *count += 1);

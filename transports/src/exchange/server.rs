@@ -1,14 +1,15 @@
 //! One rank gathers the frames, makes the mean, and sends it back with the list of contributors.
 
+use std::fmt;
 use std::time::Duration;
 
 use gradwire::arithmetic::{divide, first_non_finite};
 use gradwire::format::{Divisor, VoidFrame};
+use gradwire::packets::PacketSize;
 use gradwire::state::{Keeper, Snapshot};
-use gradwire::{Encoder, Gather, Grad, LayoutRef, Memory, Spec};
+use gradwire::{Encoder, Gather, Grad, LayoutRef, Memory};
 
 use super::error::ExchangeError;
-use super::foreign::Foreign;
 use super::incoming::{Incoming, Requirements};
 use super::norm_cap::NormCap;
 use super::own::Own;
@@ -53,14 +54,18 @@ pub(super) struct Server {
 }
 
 /// The way back of the mean. Only the server uses its memory and encoder.
-#[derive(Debug)]
 struct Downlink {
+    codec: Box<dyn Gather>,
     encoder: Encoder,
     memory: Option<Memory<'static>>,
     /// The memory before the step, to restore it if the step fails after the mean was encoded.
     before: Snapshot,
-    /// The codec in place of that of [`ServerOptions::downlink`].
-    foreign: Option<Foreign>,
+}
+
+impl fmt::Debug for Downlink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Downlink").field("codec", &self.codec.id()).finish_non_exhaustive()
+    }
 }
 
 impl Downlink {
@@ -70,10 +75,6 @@ impl Downlink {
             self.before.restore(memory);
         }
     }
-
-    fn codec<'a>(&'a self, options: &'a ServerOptions) -> &'a dyn Gather {
-        self.foreign.as_ref().and_then(Foreign::as_gather).unwrap_or(&options.downlink.codec)
-    }
 }
 
 /// Frames that the server refused, and why.
@@ -82,22 +83,22 @@ type Refused = Vec<(Rank, gradwire::DecodeError)>;
 impl Server {
     pub(super) fn new(
         options: ServerOptions,
-        spec: &Spec,
+        packets: Option<PacketSize>,
         layout: &LayoutRef<'_>,
     ) -> Result<Self, ExchangeError> {
-        if options.norm_cap.is_some() && spec.packets.is_some() {
+        if options.norm_cap.is_some() && packets.is_some() {
             return Err(ExchangeError::CappedPackets);
         }
         let norm_cap = options.norm_cap.map(NormCap::new).transpose()?;
         let downlink = Downlink {
+            codec: Box::new(options.downlink.codec),
             encoder: Encoder::new(),
             memory: Memory::for_keeper(&options.downlink, layout, Keeper::Server),
             before: Snapshot::new(),
-            foreign: None,
         };
         Ok(Self {
             options,
-            own: Own::new(spec),
+            own: Own::new(packets),
             packets: Packets::default(),
             packet_set: PacketSet::default(),
             norm_cap,
@@ -113,8 +114,8 @@ impl Server {
     }
 
     /// Encodes means with another codec and that memory.
-    pub(super) fn set_downlink(&mut self, codec: Foreign, memory: Option<Memory<'static>>) {
-        (self.downlink.foreign, self.downlink.memory) = (Some(codec), memory);
+    pub(super) fn set_downlink(&mut self, codec: Box<dyn Gather>, memory: Option<Memory<'static>>) {
+        (self.downlink.codec, self.downlink.memory) = (codec, memory);
     }
 
     pub(super) fn downlink_memory(&mut self) -> Option<&mut Memory<'static>> {
@@ -197,7 +198,7 @@ impl Server {
         let is_server = step.transport.rank() == self.options.server;
         let result = if is_server { self.serve(step, mean) } else { self.ask(step, mean) };
         let is_in = result.as_ref().is_ok_and(|report| report.contributors.contains(step.transport.rank()));
-        let (packet_set, has_packets) = (&self.packet_set, step.spec.packets.is_some());
+        let (packet_set, has_packets) = (&self.packet_set, step.packets().is_some());
         let is_in = |at| is_in && (!has_packets || packet_set.has(at));
         let given = self.own.give_back(&mut self.incoming, step, memory, is_in);
         match (result, given) {
@@ -224,7 +225,7 @@ impl Server {
             self.downlink.undo();
         }
         let refused = applied?;
-        if step.spec.packets.is_some() {
+        if step.packets().is_some() {
             let own = step.place_in(&members);
             self.packet_set.clone_from(self.packets.packet_set(own));
         }
@@ -239,7 +240,7 @@ impl Server {
     ) -> Result<Report, ExchangeError> {
         let held = timed(&mut clock.decode, || self.own.held(step, &mut self.incoming))?;
         let (contributors, frame_bytes) = (self.contributors(), self.own.bytes());
-        let sent = if step.spec.packets.is_some() { self.own.count() } else { 0 };
+        let sent = if step.packets().is_some() { self.own.count() } else { 0 };
         let packets = PacketTally { sent, lost: sent - self.packet_set.ones() };
         let capped = self.norm_cap.as_ref().map_or_else(Vec::new, |cap| cap.capped().to_vec());
         let report = step.report(contributors, frame_bytes, held, clock);
@@ -269,7 +270,7 @@ impl Server {
             let void = self.void.map(|void| (void.rank, void.index));
             return Err(ExchangeError::NoQuorum { arrived, quorum, refused, void });
         }
-        let packets = step.spec.packets.is_some().then_some(&mut self.packets);
+        let packets = step.packets().is_some().then_some(&mut self.packets);
         let index = timed(&mut clock.decode, || match packets {
             Some(packets) => {
                 packets.divide(mean);
@@ -299,7 +300,7 @@ impl Server {
         self.void = None;
         self.norm_cap.iter_mut().for_each(NormCap::begin_step);
         sum.fill(0.0);
-        if step.spec.packets.is_some() {
+        if step.packets().is_some() {
             self.gather_packets(step, members, sum, (deadline, clock), &mut refused)?;
         } else {
             self.gather_frames(step, members, sum, (deadline, clock), &mut refused)?;
@@ -317,7 +318,7 @@ impl Server {
     ) -> Result<(), ExchangeError> {
         let expected = Requirements::up(step);
         let mut senders = (step.divisor == Divisor::Senders).then_some(&mut self.senders);
-        senders.iter_mut().for_each(|senders| senders.begin(step.layout.len(), step.units));
+        senders.iter_mut().for_each(|senders| senders.begin(step.layout.len(), step.units()));
         for rank in members.iter() {
             let is_own = rank == step.transport.rank();
             let (tag, buffer) = (step.tag, &mut self.buffer);
@@ -326,10 +327,10 @@ impl Server {
             }
             let bytes = self.own.parts().next().filter(|_| is_own).unwrap_or(&self.buffer);
             let parsed = timed(&mut clock.decode, || {
-                let frame = self.incoming.parse(rank, bytes, &step.layout.as_ref(), &expected)?;
-                let weight = self.norm_cap.as_mut().map_or(1.0, |cap| cap.weigh(rank, &frame));
-                frame.add_scaled_to(weight, sum);
-                senders.iter_mut().for_each(|senders| senders.add(&frame));
+                let message = self.incoming.parse(rank, bytes, &step.layout.as_ref(), &expected)?;
+                let weight = self.norm_cap.as_mut().map_or(1.0, |cap| cap.weigh(rank, &message));
+                message.add_scaled_to(weight, sum);
+                senders.iter_mut().for_each(|senders| senders.add(&message));
                 Ok(())
             });
             match parsed {
@@ -383,7 +384,7 @@ impl Server {
     ) -> Result<(), TransportError> {
         let (tag, me): (Tag, Rank) = (step.tag.chunk(VERDICT_CHUNK), step.transport.rank());
         let contributors = if is_made { self.arrived.as_slice() } else { &[] };
-        let has_packets = step.spec.packets.is_some();
+        let has_packets = step.packets().is_some();
         for (position, rank) in members.iter().enumerate().filter(|&(_, rank)| rank != me) {
             let packet_set = has_packets.then(|| self.packets.packet_set(position));
             verdict::write(contributors, packet_set, self.downlink.encoder.frame(), &mut self.verdict);
@@ -401,12 +402,11 @@ impl Server {
 
     /// Encodes the mean, with the server's own error feedback if the downlink has it.
     fn encode_mean(&mut self, step: &Step<'_>, mean: &[f32], clock: &mut Clock) -> Result<(), ExchangeError> {
-        let Downlink { encoder, memory, before, foreign } = &mut self.downlink;
-        let codec = foreign.as_ref().and_then(Foreign::as_gather).unwrap_or(&self.options.downlink.codec);
-        let (layout, units) = (step.layout.as_ref(), step.units);
+        let Downlink { codec, encoder, memory, before } = &mut self.downlink;
+        let (layout, units) = (step.layout.as_ref(), step.units());
         timed(&mut clock.encode, || {
             memory.iter().for_each(|memory| before.take(memory));
-            encoder.encode(codec, step.key, &layout, units, Grad::F32(mean), memory.as_mut()).map(|_| ())
+            encoder.encode(&**codec, step.key, &layout, units, Grad::F32(mean), memory.as_mut()).map(|_| ())
         })
         .map_err(ExchangeError::Downlink)
     }
@@ -420,7 +420,7 @@ impl Server {
         clock: &mut Clock,
     ) -> Result<(), ExchangeError> {
         let server = self.options.server;
-        let expected = Requirements::of(step, self.downlink.codec(&self.options));
+        let expected = Requirements::holding(step, &*self.downlink.codec, step.units());
         let layout = step.layout.as_ref();
         let frame = self.downlink.encoder.frame();
         timed(&mut clock.decode, || self.incoming.write(server, frame, &layout, &expected, mean))
@@ -434,7 +434,7 @@ impl Server {
         let buffer = &mut self.buffer;
         timed(&mut clock.exchange, || step.transport.recv(server, tag, buffer, step.deadline))?;
         let members = step.transport.membership().ranks;
-        let packets = step.spec.packets.map(|_| (&mut self.packet_set, self.own.count()));
+        let packets = step.packets().map(|_| (&mut self.packet_set, self.own.count()));
         let frame = verdict::read(&self.buffer, &members, &mut self.arrived, packets);
         let frame = frame.ok_or(ExchangeError::BadVerdict { server })?;
         if self.arrived.is_empty() {
@@ -443,7 +443,7 @@ impl Server {
             let (quorum, refused) = (self.options.quorum, Refused::new());
             return Err(ExchangeError::NoQuorum { arrived: 0, quorum, refused, void });
         }
-        let expected = Requirements::of(step, self.downlink.codec(&self.options));
+        let expected = Requirements::holding(step, &*self.downlink.codec, step.units());
         let layout = step.layout.as_ref();
         timed(&mut clock.decode, || self.incoming.write(server, frame, &layout, &expected, mean))?;
         self.report(step, Refused::new(), clock)

@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use gradwire::arithmetic::{divide, first_non_finite};
 use gradwire::codecs::{IndexChoice, Threshold, ValueChoice};
-use gradwire::{Codec, DecodeError, Encoder, Grad, Memory, Unit};
+use gradwire::{DecodeError, Encoder, Grad, Memory, Unit};
 
 use super::all_gather::{encode, send_to_all};
 use super::error::ExchangeError;
-use super::incoming::{Incoming, Requirements, held};
+use super::incoming::{Incoming, Requirements};
 use super::pipeline::{InParts, Part, Parts};
 use super::step::{Step, timed};
 use crate::tag::Tag;
@@ -67,12 +67,10 @@ impl<'b> Sum<'b> {
 }
 
 impl SparseAllReduce {
-    /// `None` for a codec whose frames are dense.
-    pub(super) fn new(codec: &Codec) -> Option<Self> {
-        codec.sparse_values()?;
-        let lossless = Threshold::new(0.0, IndexChoice::Auto, ValueChoice::F32)?;
+    pub(super) fn new() -> Self {
+        let lossless = Threshold::new(0.0, IndexChoice::Auto, ValueChoice::F32).expect("0 is a threshold");
         let (packer, incoming, values, buffer, parts) = Default::default();
-        Some(Self { lossless, packer, incoming, values, buffer, parts, sent_bytes: 0, held: 0 })
+        Self { lossless, packer, incoming, values, buffer, parts, sent_bytes: 0, held: 0 }
     }
 
     /// Decodes this rank's own frame, and assigns the blocks to owners.
@@ -83,11 +81,11 @@ impl SparseAllReduce {
         deal(range_of(part.units), owned);
         self.values.resize(step.layout.len(), 0.0);
         self.values[range_of(part.units)].fill(0.0);
-        let expected = Requirements::holding(step, step.codec(), part.units);
+        let expected = Requirements::own(step, part.units);
         let layout = step.layout.as_ref();
-        let frame = self.incoming.parse(step.transport.rank(), own.frame(), &layout, &expected)?;
-        frame.add_scaled_to(1.0, &mut self.values);
-        self.held += held(&frame);
+        let message = self.incoming.parse(step.transport.rank(), own.frame(), &layout, &expected)?;
+        message.add_scaled_to(1.0, &mut self.values);
+        self.held += message.held();
         Ok(())
     }
 
@@ -212,7 +210,7 @@ impl InParts for SparseAllReduce {
         grad: Grad<'_>,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError> {
-        encode(&mut self.parts[part.at].own, step, (step.codec(), part.units), grad, memory)
+        encode(&mut self.parts[part.at].own, step, None, part.units, grad, memory)
     }
 
     /// Sends every other owner its blocks of the decoded own frame.
@@ -269,7 +267,7 @@ impl InParts for SparseAllReduce {
         part: Part<'_>,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), DecodeError> {
-        self.incoming.give_back(self.parts[part.at].own.frame(), step, memory)
+        self.incoming.give_back(self.parts[part.at].own.frame(), part.units, step, memory)
     }
 
     fn frame_bytes(&self) -> usize {

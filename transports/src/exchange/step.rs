@@ -3,9 +3,12 @@
 use std::time::{Duration, Instant};
 
 use gradwire::format::Divisor;
-use gradwire::{Gather, Grad, Layout, Memory, Selection, Spec, StepKey, Unit};
+use gradwire::packets::PacketSize;
+use gradwire::plan::Plan;
+use gradwire::{Gather, Grad, Layout, Memory, Selection, StepKey, Unit};
 
-use super::incoming::own_limits;
+use super::fit::packets_of;
+use super::incoming::Requirements;
 use super::measure::Measure;
 use super::report::Report;
 use super::underway::Underway;
@@ -19,14 +22,10 @@ use crate::transport::Transport;
 pub(super) struct Step<'a> {
     pub(super) transport: &'a mut dyn Transport,
     pub(super) underway: &'a mut Underway,
-    pub(super) spec: &'a Spec,
-    /// The codec of frames, if it is not that of the spelling: one of another crate, or one whose units have
-    /// densities of their own.
-    pub(super) replaced: Option<&'a dyn Gather>,
+    pub(super) plan: &'a Plan,
     /// What was selected before the step, and the position of the density that is sent.
     pub(super) selected: Option<(&'a Selection, usize)>,
     pub(super) layout: &'a Layout,
-    pub(super) units: &'a [Unit],
     /// The divisor that the workers' frames state.
     pub(super) divisor: Divisor,
     pub(super) key: StepKey,
@@ -38,9 +37,19 @@ pub(super) struct Step<'a> {
 }
 
 impl<'a> Step<'a> {
-    /// The codec of frames.
+    /// The units of the whole step.
+    pub(super) fn units(&self) -> &'a [Unit] {
+        self.plan.units()
+    }
+
+    /// The codec of the first group: of all units, if there is one group.
     pub(super) fn codec(&self) -> &'a dyn Gather {
-        self.replaced.unwrap_or(&self.spec.codec)
+        self.plan.groups()[0].codec()
+    }
+
+    /// The size of packets, if gradients are cut into packets.
+    pub(super) fn packets(&self) -> Option<PacketSize> {
+        packets_of(self.plan)
     }
 
     /// The position of this rank among the members.
@@ -58,20 +67,21 @@ impl<'a> Step<'a> {
         (me + 1..members.len()).chain(0..me).map(|place| (place, members.as_slice()[place]))
     }
 
-    /// If requested, measures the gain of this rank's frames. Call it right after encoding them.
+    /// If requested, measures the gain of this rank's messages, which hold these units. Call it right after
+    /// encoding them.
     pub(super) fn measure<'f>(
         &mut self,
         own: impl Iterator<Item = &'f [u8]>,
+        units: &[Unit],
         grad: Grad<'_>,
         memory: Option<&Memory<'_>>,
     ) {
-        if self.measure.is_none() {
-            return;
-        }
-        let (parser, limits, layout) = (self.codec().parser(), own_limits(self), self.layout.as_ref());
-        let Some(measure) = self.measure.as_deref_mut() else { return };
-        let add = |frame| measure.add((frame, parser), (&layout, &limits), grad, memory);
-        timed(&mut self.clock.encode, || own.for_each(add));
+        let Some(measure) = self.measure.take() else { return };
+        let (layout, expected) = (self.layout.as_ref(), Requirements::own(self, units));
+        timed(&mut self.clock.encode, || {
+            own.for_each(|message| measure.add(message, &layout, &expected, grad, memory));
+        });
+        self.measure = Some(measure);
     }
 
     /// What this rank reports about the step if no server refuses, caps or takes packets.

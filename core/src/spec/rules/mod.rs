@@ -1,6 +1,5 @@
 //! Several spellings for one model: the name of a tensor says how it is sent.
 
-mod groups;
 mod pattern;
 
 use crate::keys::SpecError;
@@ -10,8 +9,6 @@ use crate::spec::Spec;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
-
-pub use groups::{Group, Groups};
 
 /// Separates rules, and a pattern from its spelling.
 const BETWEEN: char = ';';
@@ -153,9 +150,15 @@ impl Rules {
     }
 
     /// Position of the rule for a tensor of that name.
-    fn position(&self, name: &str) -> usize {
+    pub(crate) fn position(&self, name: &str) -> usize {
         let others = self.rules.len() - 1;
         self.rules[..others].iter().position(|rule| rule.fits(name)).unwrap_or(others)
+    }
+
+    /// How the tensors are sent that no other rule fits: the last rule.
+    #[must_use]
+    pub fn others(&self) -> &Spec {
+        &self.rules[self.rules.len() - 1].spec
     }
 
     /// How a tensor of that name is sent.

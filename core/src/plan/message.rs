@@ -1,73 +1,29 @@
-//! Encoding and decoding by rules: a frame for each group of tensors, all of them or none.
+//! Encoding and decoding by a plan: a frame for each group of units, all of them or none.
 
+use super::{Group, Plan};
 use crate::codec::Parser;
 use crate::error::{DecodeError, EncodeError};
 use crate::frame::header::Header;
 use crate::frame::message::{Encoding, check_units, max_frame_bytes, scratch_len};
+use crate::frame::rounds_first::StepInput;
 use crate::frame::{Frame, Opened};
-use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
+use crate::gradient::unit::Unit;
 use crate::limits::Limits;
 use crate::memory::Memory;
-use crate::owned::buffers::grow;
-use crate::registry::codecs::AsUnitCodec;
-use crate::rng::key::StepKey;
+use crate::owned::buffers::{Decoder, Encoder, grow};
 use crate::scratch::Scratch;
-use crate::spec::rules::{Group, Groups};
 use crate::wire::ids::CodecId;
 use alloc::vec::Vec;
 use core::fmt;
-use core::ops::Range;
 
-/// Output and working memory of an encoder by [rules](crate::rules). Allocates on the first call, and then
-/// only when units grow.
-///
-/// # Examples
-/// ```
-/// use gradwire::rules::{Rules, RulesDecoder, RulesEncoder};
-/// use gradwire::{Grad, LayoutRef, Limits, Memory, Source, StepKey, TensorRef};
-///
-/// let tensors = [
-///     TensorRef { name: "fc.weight", shape: &[2, 3], offset: 0 },
-///     TensorRef { name: "fc.bias", shape: &[2], offset: 6 },
-/// ];
-/// let layout = LayoutRef::new(&tensors)?;
-/// let groups = Rules::parse("*.bias=none; topk:density=0.5")?.groups(&layout);
-/// let mut memory = Memory::for_groups(&groups, &layout).expect("topk keeps what it does not send");
-/// let mut encoder = RulesEncoder::new();
-/// let key = StepKey { seed: 7, step: 0, source: Source::Rank(0) };
-/// let grad = [1.0, -8.0, 0.5, 4.0, 0.25, 2.0, 0.125, 16.0];
-/// let bytes = encoder.encode(&groups, key, &layout, Grad::F32(&grad), Some(&mut memory))?;
-///
-/// let mut decoder = RulesDecoder::new();
-/// let frames = decoder.parse(&groups, bytes, &layout, &Limits::for_layout(&layout))?;
-/// let mut sum = [0.0; 8];
-/// frames.add_scaled_to(1.0, &mut sum);
-/// assert_eq!(sum, [0.0, -8.0, 0.0, 4.0, 0.0, 2.0, 0.125, 16.0]);
-/// assert_eq!(memory.residual(), [1.0, 0.0, 0.5, 0.0, 0.25, 0.0, 0.0, 0.0]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Debug, Default)]
-pub struct RulesEncoder {
-    words: Vec<u32>,
-    bytes: Vec<u8>,
-    frames: Vec<u8>,
-    /// Where each frame ends in `frames`.
-    ends: Vec<usize>,
-}
-
-impl RulesEncoder {
-    /// Empty buffers.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Encodes the frames of all groups, one after the other in the order of their rules. With one rule,
-    /// these are the bytes that [`Encoder`](crate::Encoder) makes.
+impl Encoder {
+    /// Encodes the frames of all groups of a plan that have units among those of `step`, one after the other
+    /// in the order of their rules. `step.units` are neighbouring units of the plan: all of them, or those of
+    /// a part of the step. With one group, these are the bytes that [`encode`](Self::encode) makes.
     ///
     /// With a memory, each group keeps in it what its spelling says. Groups with `memory=none` are encoded as
-    /// if there were no memory. `grad` and the memory have `layout.len()` elements.
+    /// if there were no memory.
     ///
     /// # Errors
     /// As [`Gather::encode`](crate::Gather::encode), except that its buffers grow. After an error there are
@@ -76,81 +32,101 @@ impl RulesEncoder {
     /// gradient once more.
     ///
     /// # Panics
-    /// If the groups are those of another layout, or `grad` or the memory has another length than it.
+    /// If the plan is that of another layout, or gradient or memory has another length than it. For a plan of
+    /// a codec of another crate, whose frames [`encode`](Self::encode) makes.
     ///
     /// # Determinism
-    /// Same groups, key, layout, gradient and memory: same bytes, on every machine.
-    pub fn encode(
+    /// Same plan, step and memory: same bytes, on every machine.
+    ///
+    /// # Examples
+    /// ```
+    /// use gradwire::plan::Plan;
+    /// use gradwire::rounds::StepInput;
+    /// use gradwire::rules::Rules;
+    /// use gradwire::{Decoder, Encoder, Grad, LayoutRef, Limits, Memory, Source, StepKey, TensorRef};
+    ///
+    /// let tensors = [
+    ///     TensorRef { name: "fc.weight", shape: &[2, 3], offset: 0 },
+    ///     TensorRef { name: "fc.bias", shape: &[2], offset: 6 },
+    /// ];
+    /// let layout = LayoutRef::new(&tensors)?;
+    /// let plan = Plan::of_rules(&Rules::parse("*.bias=none; topk:density=0.5")?, &layout);
+    /// let mut memory = Memory::for_plan(&plan, &layout).expect("topk keeps what it does not send");
+    /// let mut encoder = Encoder::new();
+    /// let key = StepKey { seed: 7, step: 0, source: Source::Rank(0) };
+    /// let grad = Grad::F32(&[1.0, -8.0, 0.5, 4.0, 0.25, 2.0, 0.125, 16.0]);
+    /// let step = StepInput { key, layout: &layout, units: plan.units(), grad };
+    /// let bytes = encoder.encode_plan(&plan, &step, Some(&mut memory))?;
+    ///
+    /// let mut decoder = Decoder::new();
+    /// let frames = decoder.parse_plan(&plan, plan.units(), bytes, &layout, &Limits::for_layout(&layout))?;
+    /// let mut sum = [0.0; 8];
+    /// frames.add_scaled_to(1.0, &mut sum);
+    /// assert_eq!(sum, [0.0, -8.0, 0.0, 4.0, 0.0, 2.0, 0.125, 16.0]);
+    /// assert_eq!(memory.residual(), [1.0, 0.0, 0.5, 0.0, 0.25, 0.0, 0.0, 0.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn encode_plan(
         &mut self,
-        groups: &Groups,
-        key: StepKey,
-        layout: &LayoutRef<'_>,
-        grad: Grad<'_>,
+        plan: &Plan,
+        step: &StepInput<'_>,
         mut memory: Option<&mut Memory<'_>>,
     ) -> Result<&[u8], EncodeError> {
-        groups.assert_for(layout);
-        let memory_len = memory.as_ref().map_or(layout.len(), |memory| memory.len());
-        assert_eq!(memory_len, layout.len(), "memory and layout differ in length");
-        self.ends.clear();
-        self.grow(groups, layout)?;
-        let mut scratch = Scratch { words: &mut self.words, bytes: &mut self.bytes };
-        let encoding = |group| encoding(group, key, layout, grad);
-        if let [group] = groups.groups() {
-            let memory = memory.filter(|_| group.keeps());
-            self.ends.push(encoding(group).encode(memory, &mut scratch, &mut self.frames)?);
-            return Ok(self.frames());
-        }
-        for group in groups.groups() {
+        plan.assert_for(step.layout);
+        let memory_len = memory.as_ref().map_or(step.layout.len(), |memory| memory.len());
+        assert_eq!(memory_len, step.layout.len(), "memory and layout differ in length");
+        self.len = 0;
+        self.make_room(plan, step)?;
+        let is_alone = groups_in(plan, step.units).nth(1).is_none();
+        let scratch = Scratch { words: &mut self.words, bytes: &mut self.bytes };
+        for (group, units) in groups_in(plan, step.units).filter(|_| !is_alone) {
             let memory = memory.as_deref().filter(|_| group.keeps());
-            check(&encoding(group), memory, &scratch, self.frames.len())?;
+            check(&encoding(group, units, step), memory, &scratch, self.frame.len())?;
         }
         let mut end = 0;
-        for group in groups.groups() {
+        for (group, units) in groups_in(plan, step.units) {
             let memory = memory.as_deref_mut().filter(|_| group.keeps());
-            end += encoding(group).write(memory, &mut scratch, &mut self.frames[end..])?;
-            self.ends.push(end);
+            let (encoding, out) = (encoding(group, units, step), &mut self.frame[end..]);
+            let mut scratch = Scratch { words: &mut self.words, bytes: &mut self.bytes };
+            let bytes = if is_alone {
+                encoding.encode(memory, &mut scratch, out)?
+            } else {
+                encoding.write(memory, &mut scratch, out)?
+            };
+            self.mark(end..end + bytes);
+            end += bytes;
         }
-        Ok(self.frames())
+        self.len = end;
+        Ok(self.frame())
     }
 
     /// Makes room for the frames of all groups, whatever the gradient.
-    fn grow(&mut self, groups: &Groups, layout: &LayoutRef<'_>) -> Result<(), EncodeError> {
+    fn make_room(&mut self, plan: &Plan, step: &StepInput<'_>) -> Result<(), EncodeError> {
         let mut frames = 0usize;
-        for group in groups.groups() {
-            let codec = group.spec.codec.as_unit_codec();
+        for (group, units) in groups_in(plan, step.units) {
+            let codec = group.unit_codec();
             // Check first, so that no buffer grows for units that will be refused.
-            check_units(layout, &group.units)?;
-            let needed = scratch_len(codec, &group.units);
+            check_units(step.layout, units)?;
+            let needed = scratch_len(codec, units);
             grow(&mut self.words, needed.words);
             grow(&mut self.bytes, needed.bytes);
-            let bytes = max_frame_bytes(codec, &group.units).ok_or(EncodeError::TooLarge)?;
+            let bytes = max_frame_bytes(codec, units).ok_or(EncodeError::TooLarge)?;
             frames = frames.checked_add(bytes).ok_or(EncodeError::TooLarge)?;
         }
-        grow(&mut self.frames, frames);
+        grow(&mut self.frame, frames);
         Ok(())
-    }
-
-    /// All frames of the last successful call; empty before it, and after an error.
-    #[must_use]
-    pub fn frames(&self) -> &[u8] {
-        &self.frames[..self.ends.last().copied().unwrap_or(0)]
-    }
-
-    /// The frame of one group, counted from 0, of the last successful call.
-    #[must_use]
-    pub fn frame(&self, group: usize) -> Option<&[u8]> {
-        Some(&self.frames[self.range(group)?])
-    }
-
-    fn range(&self, group: usize) -> Option<Range<usize>> {
-        let start = if group == 0 { 0 } else { *self.ends.get(group - 1)? };
-        Some(start..*self.ends.get(group)?)
     }
 }
 
+/// The groups that have units among these, with those units.
+fn groups_in<'a>(plan: &'a Plan, units: &'a [Unit]) -> impl Iterator<Item = (&'a Group, &'a [Unit])> {
+    let groups = plan.groups().iter().map(move |group| (group, group.units_in(units)));
+    groups.filter(|(_, units)| !units.is_empty())
+}
+
 /// The encoding of one group, on the caller's thread.
-fn encoding<'a>(group: &'a Group, key: StepKey, layout: &'a LayoutRef<'a>, grad: Grad<'a>) -> Encoding<'a> {
-    Encoding::new(group.spec.codec.as_unit_codec(), key, layout, &group.units, grad)
+fn encoding<'a>(group: &'a Group, units: &'a [Unit], step: &StepInput<'a>) -> Encoding<'a> {
+    Encoding::new(group.unit_codec(), step.key, step.layout, units, step.grad)
 }
 
 /// Checks everything that can make the encode of one group fail, to the last value.
@@ -166,75 +142,65 @@ fn check(
     encoding.check_values(memory)
 }
 
-/// Working memory of a decoder by [rules](crate::rules). It grows when frames do, never beyond what `limits`
-/// allow; each call allocates a list of the frames.
-#[derive(Clone, Debug, Default)]
-pub struct RulesDecoder {
-    words: Vec<u32>,
-}
-
-impl RulesDecoder {
-    /// Empty buffers.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Checks the frames of all groups completely. It checks each frame as [`Frame::parse`] does, and that it
-    /// belongs to its group. The frames that it returns decode without failing. The limits hold for all
-    /// frames together.
+impl Decoder {
+    /// Checks the frames of all groups of a plan that have units among `units` completely. It checks each
+    /// frame as [`Frame::parse`] does, and that it belongs to its group. The frames that it returns decode
+    /// without failing. The limits hold for all frames together. With several groups, each call allocates a
+    /// list of the frames.
     ///
     /// # Errors
     /// [`GroupsDecodeError`].
     ///
     /// # Panics
-    /// If the groups are those of another layout.
+    /// If the plan is that of another layout.
     ///
     /// # Examples
     /// ```
-    /// use gradwire::rules::{GroupsDecodeError, Rules, RulesDecoder};
-    /// use gradwire::{DecodeError, LayoutRef, Limits};
+    /// use gradwire::plan::{GroupsDecodeError, Plan};
+    /// use gradwire::{DecodeError, Decoder, LayoutRef, Limits, Spec};
     ///
     /// let layout = LayoutRef::flat(4);
-    /// let groups = Rules::parse("topk").unwrap().groups(&layout);
-    /// let mut decoder = RulesDecoder::new();
-    /// let result = decoder.parse(&groups, b"no frame", &layout, &Limits::for_layout(&layout));
+    /// let plan = Plan::of(&Spec::parse("topk").unwrap(), &layout);
+    /// let mut decoder = Decoder::new();
+    /// let result = decoder.parse_plan(&plan, plan.units(), b"no frame", &layout, &Limits::for_layout(&layout));
     /// assert_eq!(result.unwrap_err(), GroupsDecodeError::Frame { rule: 0, error: DecodeError::BadMagic });
     /// ```
-    pub fn parse<'a>(
+    pub fn parse_plan<'a>(
         &'a mut self,
-        groups: &'a Groups,
+        plan: &'a Plan,
+        units: &'a [Unit],
         bytes: &'a [u8],
         layout: &LayoutRef<'_>,
         limits: &Limits,
     ) -> Result<GroupFrames<'a>, GroupsDecodeError> {
-        groups.assert_for(layout);
-        let opened = open_all(groups, bytes, layout, limits)?;
+        plan.assert_for(layout);
+        let opened = open_all(plan, units, bytes, layout, limits)?;
         grow(&mut self.words, opened.iter().map(Opened::scratch_words).sum());
         let (mut rest, mut frames) = (&mut self.words[..], Vec::new());
-        for (group, opened) in groups.groups().iter().zip(opened) {
+        for ((group, units), opened) in groups_in(plan, units).zip(opened) {
             let (own, others) = rest.split_at_mut(opened.scratch_words());
             let frame = opened.check(own).map_err(|error| in_frame(group, error))?;
-            check_group(group, &frame, frames.first().unwrap_or(&frame))?;
-            frames.push(frame);
+            check_group((group, units), &frame, frames.first().map_or(&frame, |(_, first)| first))?;
+            frames.push((group, frame));
             rest = others;
         }
-        Ok(GroupFrames { groups, frames })
+        Ok(GroupFrames { frames })
     }
 }
 
 /// Checks headers, checksums and structure of the frames of all groups, and that nothing is left over.
 fn open_all<'a, 'l>(
-    groups: &Groups,
+    plan: &'a Plan,
+    units: &'a [Unit],
     mut bytes: &'a [u8],
     layout: &'l LayoutRef<'l>,
     limits: &Limits,
 ) -> Result<Vec<Opened<'a, 'l>>, GroupsDecodeError> {
     let (mut limits, mut all) = (*limits, Vec::new());
-    for group in groups.groups() {
+    for (group, _) in groups_in(plan, units) {
         let (frame, behind) = split(bytes).map_err(|error| in_frame(group, error))?;
-        let opened =
-            Opened::new(frame, layout, &limits, Parser::NONE).map_err(|error| in_frame(group, error))?;
+        let parser = Parser::new(group.codec().parser());
+        let opened = Opened::new(frame, layout, &limits, parser).map_err(|error| in_frame(group, error))?;
         limits = opened.left_of(&limits);
         all.push(opened);
         bytes = behind;
@@ -255,14 +221,18 @@ fn in_frame(group: &Group, error: DecodeError) -> GroupsDecodeError {
 
 /// Whether a frame belongs to its group: its codec, all of its units, and the step and divisor of the first
 /// frame.
-fn check_group(group: &Group, frame: &Frame<'_>, first: &Frame<'_>) -> Result<(), GroupsDecodeError> {
+fn check_group(
+    (group, own): (&Group, &[Unit]),
+    frame: &Frame<'_>,
+    first: &Frame<'_>,
+) -> Result<(), GroupsDecodeError> {
     let (rule, found) = (group.rule, frame.header().codec);
-    let expected = group.spec.codec.capabilities().id;
+    let expected = group.codec().id();
     if found != expected {
         return Err(GroupsDecodeError::Codec { rule, expected, found });
     }
     let units = frame.units().map(|unit| (unit.id(), unit.range()));
-    if !units.eq(group.units.iter().map(|unit| (unit.id, unit.range()))) {
+    if !units.eq(own.iter().map(|unit| (unit.id, unit.range()))) {
         return Err(GroupsDecodeError::Units { rule });
     }
     let is_alike = frame.step() == first.step() && frame.header().divisor == first.header().divisor;
@@ -270,24 +240,22 @@ fn check_group(group: &Group, frame: &Frame<'_>, first: &Frame<'_>) -> Result<()
 }
 
 /// The frames of all groups, which passed every check.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct GroupFrames<'a> {
-    groups: &'a Groups,
-    /// One for each group.
-    frames: Vec<Frame<'a>>,
+    frames: Vec<(&'a Group, Frame<'a>)>,
 }
 
 impl<'a> GroupFrames<'a> {
-    /// The frames, one for each group.
+    /// The frames, one for each group, with their groups.
     #[must_use]
-    pub fn frames(&self) -> &[Frame<'a>] {
+    pub fn frames(&self) -> &[(&'a Group, Frame<'a>)] {
         &self.frames
     }
 
     /// The step that all frames belong to.
     #[must_use]
     pub fn step(&self) -> u64 {
-        self.frames.first().map_or(0, Frame::step)
+        self.frames.first().map_or(0, |(_, frame)| frame.step())
     }
 
     /// Adds `weight` times every value of all frames to the flat accumulator; see [`Frame::add_scaled_to`].
@@ -295,7 +263,7 @@ impl<'a> GroupFrames<'a> {
     /// # Panics
     /// When `acc` has another length than the layout.
     pub fn add_scaled_to(&self, weight: f32, acc: &mut [f32]) {
-        self.frames.iter().for_each(|frame| frame.add_scaled_to(weight, acc));
+        self.frames.iter().for_each(|(_, frame)| frame.add_scaled_to(weight, acc));
     }
 
     /// Returns the frames of groups that keep a residual to the memory, as [`Memory::give_back`] does. The
@@ -304,7 +272,7 @@ impl<'a> GroupFrames<'a> {
     /// # Panics
     /// When the memory has another length than the layout.
     pub fn give_back_to(&self, memory: &mut Memory<'_>) {
-        let keeping = self.groups.groups().iter().zip(&self.frames).filter(|(group, _)| group.keeps());
+        let keeping = self.frames.iter().filter(|(group, _)| group.keeps());
         keeping.for_each(|(_, frame)| memory.give_back(frame));
     }
 }

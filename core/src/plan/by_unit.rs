@@ -16,28 +16,8 @@ use alloc::vec::Vec;
 /// unit's body says itself what it holds. Every reader knows them.
 ///
 /// Units that are sent dense stay dense.
-///
-/// # Examples
-/// ```
-/// use gradwire::rules::ByUnit;
-/// use gradwire::{Decoder, Density, Encoder, Grad, LayoutRef, Limits, Source, Spec, StepKey, Unit};
-///
-/// let spec = Spec::parse("topk")?;
-/// let [quarter, half] = [0.25, 0.5].map(|share| Density::new(share).unwrap());
-/// let codec = ByUnit::new(&spec.codec, &[quarter, half]).expect("topk has a density");
-/// let unit = |id, start| Unit { id, start, len: 4, dense: false };
-/// let (layout, units) = (LayoutRef::flat(8), [unit(0, 0), unit(1, 4)]);
-/// let grad = Grad::F32(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
-/// let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new());
-/// let key = StepKey { seed: 7, step: 0, source: Source::Rank(0) };
-/// let bytes = encoder.encode(&codec, key, &layout, &units, grad, None)?;
-/// let mut sum = [0.0; 8];
-/// decoder.parse(bytes, &layout, &Limits::for_layout(&layout))?.add_scaled_to(1.0, &mut sum);
-/// assert_eq!(sum, [0.0, 0.0, 0.0, 4.0, 0.0, 0.0, 7.0, 8.0]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Debug, PartialEq)]
-pub struct ByUnit {
+pub(super) struct ByUnit {
     /// The codec at each density that occurs.
     codecs: Vec<Codec>,
     /// By the identifier of a unit, the position of its codec.
@@ -47,8 +27,7 @@ pub struct ByUnit {
 impl ByUnit {
     /// The codec with these densities, one for each unit, by identifier. `None` for a codec without a
     /// density, and without any unit.
-    #[must_use]
-    pub fn new(codec: &Codec, densities: &[Density]) -> Option<Self> {
+    pub(super) fn new(codec: &Codec, densities: &[Density]) -> Option<Self> {
         codec.density().filter(|_| !densities.is_empty())?;
         let mut distinct: Vec<Density> = Vec::new();
         let mut position = |density: &Density| {
@@ -66,14 +45,17 @@ impl ByUnit {
     ///
     /// # Panics
     /// If there is no density for its identifier.
-    #[must_use]
-    pub fn codec_of(&self, unit: &Unit) -> &Codec {
+    pub(super) fn codec_of(&self, unit: &Unit) -> &Codec {
         &self.codecs[self.of_unit[unit.id as usize]]
     }
 
-    /// Any of the codecs, which differ in nothing but their densities.
+    /// The first of the codecs, which differ in nothing but their densities.
+    pub(super) fn first(&self) -> &Codec {
+        &self.codecs[0]
+    }
+
     fn any(&self) -> &dyn EncodeUnit {
-        self.codecs[0].as_unit_codec()
+        self.first().as_unit_codec()
     }
 }
 
