@@ -51,7 +51,7 @@ def measured(trainer, folder, params):
     path = folder / f"costs-{params}.json"
     if not path.exists():
         ask = ["--params", params, "--compute-ms", 1, "--workers", 2, "--gbps", 1, "--iters", 3]
-        run(trainer, "advise", *ask, "--codec", *CODECS, "--save-costs", path)
+        run(trainer, "advise", *ask, "--codec", *CODECS, "--save-costs", path, "--force")
     return json.loads(path.read_text())
 
 

@@ -90,7 +90,7 @@ def measure_inputs(results, key, folder, path):
         return
     costs = Path(folder) / "costs.json"
     codecs = [method for method in METHODS if not method.startswith("none")]
-    ask = ["advise", "--input", path, "--compute-ms", 1, "--json", "--save-costs", costs, "--codec", *codecs]
+    ask = ["advise", "--input", path, "--compute-ms", 1, "--json", "--save-costs", costs, "--force", "--codec", *codecs]
     with Network(key["workers"], rate=key["rate"]) as network:
         with network.mpirun(trainer(*ask), parameters=EAGER, **PIPE) as job:
             told = job.communicate()[0]

@@ -107,11 +107,14 @@ impl Job {
     /// As [`Job::prepare`].
     pub fn with_data(mut config: RunConfig, dataset: Dataset) -> Result<Self, JobError> {
         let spec = config.spec()?;
+        keep_checksum(&mut config, &dataset)?;
         let model = model(&config, &dataset)?;
         let layout = Layout::packed(model.build(&dataset.task(), config.seed)?.layout())?;
         let plan = |rules: &Rules| gradwire::plan::Plan::of_rules(rules, &layout.as_ref());
         let way = Averaging::of(&config, &plan(&config.rules()?));
         let spec = choose_index(&mut config, spec, &way);
+        // What cannot be written down could not be resumed.
+        config.to_toml()?;
         let rules = config.rules()?;
         way.begin(&rules, layout.clone(), config.pipeline)?;
         let plan = plan(&rules);
@@ -320,6 +323,29 @@ impl Job {
     /// Whether something that is done every `every` steps, and at the end, is due after this step.
     pub fn is_due(&self, every: u64, step: u64) -> bool {
         step + 1 == self.steps || (every > 0 && (step + 1).is_multiple_of(every))
+    }
+}
+
+/// Notes which data the run is about, unless they ship with the program. Refuses other data than those with
+/// which it began.
+fn keep_checksum(config: &mut RunConfig, dataset: &Dataset) -> Result<(), JobError> {
+    if config.data.parse::<Source>()?.is_shipped() {
+        config.data_crc32 = None;
+        return Ok(());
+    }
+    let found = format!("{:08x}", dataset.crc32());
+    match &config.data_crc32 {
+        Some(known) if *known != found => {
+            let place = config.data_dir.as_deref().map(|path| path.display().to_string()).unwrap_or_default();
+            let why = format!(
+                "data_dir = {place}: other data than the run began with: CRC-32 {found}, not {known}; put those back, or begin a new run without data_crc32"
+            );
+            Err(ConfigError::Conflict(why).into())
+        }
+        _ => {
+            config.data_crc32 = Some(found);
+            Ok(())
+        }
     }
 }
 

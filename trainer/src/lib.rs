@@ -47,6 +47,7 @@ mod command;
 pub mod compare;
 pub mod config;
 pub mod data;
+pub mod files;
 pub mod job;
 mod log;
 pub mod model;

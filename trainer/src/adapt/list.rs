@@ -1,6 +1,5 @@
 //! Densities that are known before the run: those of a list, or of a run that is replayed.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use gradwire::rules::Rules;
@@ -8,6 +7,7 @@ use gradwire::{Density, Layout, Spec, Unit};
 use serde::Deserialize;
 
 use super::decision::{Choice, Decided, Decision};
+use crate::files::{json_fault, read_text};
 
 /// A log that cannot be replayed, or a list that does not fit the model. The text is one line.
 #[derive(Debug, thiserror::Error)]
@@ -73,13 +73,13 @@ impl List {
     pub(super) fn read(path: &Path) -> Result<Self, ListError> {
         let path = if path.is_dir() { path.join("metrics.jsonl") } else { path.to_path_buf() };
         let fault = |what: String| ListError { of: path.display().to_string(), what };
-        let text = fs::read_to_string(&path).map_err(|error| fault(error.to_string()))?;
+        let text = read_text(&path).map_err(fault)?;
         let mut entries = std::collections::BTreeMap::new();
         // A last line without its end is of a run that is under way.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         for (number, line) in whole.lines().enumerate() {
-            let line: Line =
-                serde_json::from_str(line).map_err(|error| fault(format!("line {}: {error}", number + 1)))?;
+            let line: Line = serde_json::from_str(line)
+                .map_err(|error| fault(format!("line {}: {}", number + 1, json_fault(line, &error))))?;
             entries.extend(line.adapt.map(|decision| (line.step, decision)));
         }
         if entries.is_empty() {
@@ -161,6 +161,8 @@ pub(super) fn rules(list: &[(String, Density)]) -> Result<Rules, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn density(fraction: f64) -> Density {

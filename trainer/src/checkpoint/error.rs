@@ -38,10 +38,10 @@ pub enum CheckpointError {
     },
 }
 
-/// What to do instead of continuing from the damaged checkpoint.
-fn way_out(before: Option<&Path>) -> String {
-    let path = before.map(|path| path.display());
-    path.map(|path| format!("; the checkpoint before it is whole: --resume {path}")).unwrap_or_default()
+/// What to do instead of continuing where something is damaged.
+pub(crate) fn way_out(before: Option<&Path>) -> String {
+    let way = |path: &Path| format!("; the checkpoint before it is whole: --resume {}", path.display());
+    before.map(way).unwrap_or_default()
 }
 
 impl CheckpointError {

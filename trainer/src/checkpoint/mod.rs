@@ -33,6 +33,7 @@ mod store;
 
 pub use best::Best;
 pub use error::CheckpointError;
+pub(crate) use error::way_out;
 pub use manifest::{Away, Single, Totals, VERSIONS};
 pub use replica::{Replica, ReplicaError};
 #[cfg(feature = "mpi")]

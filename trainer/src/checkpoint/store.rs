@@ -12,6 +12,7 @@ use super::manifest::{Entry, FORMAT, Manifest, Single, VERSION, VERSIONS};
 use super::replica::Replica;
 use super::{Checkpoint, CheckpointError, memory, norms};
 use crate::config::{RunConfig, Settings};
+use crate::files;
 
 /// The folder in a run's folder.
 const FOLDER: &str = "checkpoints";
@@ -92,17 +93,19 @@ impl Store {
             return Ok(());
         }
         self.remove_drafts()?;
-        for (_, path) in complete(&self.path)? {
-            fs::remove_dir_all(&path).map_err(at(&path))?;
-        }
-        Ok(())
+        complete(&self.path)?.iter().try_for_each(|(_, path)| discard(path))
+    }
+
+    /// The newest checkpoint of at most so many steps whose files are all whole.
+    pub(crate) fn newest_whole(&self, steps: u64) -> Option<PathBuf> {
+        newest_whole(&self.path, |at| at <= steps)
     }
 
     /// The draft gets its name, durably.
     fn publish(&self, draft: &Path, steps: u64) -> Result<PathBuf, CheckpointError> {
         let path = self.path.join(named(steps));
         if path.exists() {
-            fs::remove_dir_all(&path).map_err(at(&path))?;
+            discard(&path)?;
         }
         fs::rename(draft, &path).map_err(at(&path))?;
         sync(&self.path)?;
@@ -125,10 +128,7 @@ impl Store {
         let all = complete(&self.path)?;
         let behind = all.partition_point(|(steps, _)| *steps <= newest.steps);
         let old = behind.saturating_sub(most);
-        for (_, path) in all[..old].iter().chain(&all[behind..]) {
-            fs::remove_dir_all(path).map_err(at(path))?;
-        }
-        Ok(())
+        all[..old].iter().chain(&all[behind..]).try_for_each(|(_, path)| discard(path))
     }
 }
 
@@ -136,29 +136,32 @@ fn name_of(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
 
+/// The number in the name of a checkpoint.
+fn steps_of(path: &Path) -> Option<u64> {
+    name_of(path).strip_prefix(PREFIX)?.parse().ok()
+}
+
 /// Checkpoints in this folder, oldest first.
 fn complete(folder: &Path) -> Result<Vec<(u64, PathBuf)>, CheckpointError> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).map_err(at(folder))? {
         let path = entry.map_err(at(folder))?.path();
-        if let Some(steps) = name_of(&path).strip_prefix(PREFIX).and_then(|steps| steps.parse().ok()) {
-            found.push((steps, path));
-        }
+        found.extend(steps_of(&path).map(|steps| (steps, path)));
     }
     found.sort_unstable();
     Ok(found)
 }
 
 /// Makes the names in a folder durable.
-#[cfg(unix)]
 fn sync(folder: &Path) -> Result<(), CheckpointError> {
-    File::open(folder).and_then(|file| file.sync_all()).map_err(at(folder))
+    files::sync_folder(folder).map_err(at(folder))
 }
 
-/// Windows opens no folder as a file; its file systems keep a journal of names themselves.
-#[cfg(not(unix))]
-fn sync(_folder: &Path) -> Result<(), CheckpointError> {
-    Ok(())
+/// Removes a checkpoint: it loses its name first, so that half of one is never taken for a whole one.
+fn discard(checkpoint: &Path) -> Result<(), CheckpointError> {
+    let doomed = checkpoint.with_file_name(format!("{DRAFT}old-{}", name_of(checkpoint)));
+    fs::rename(checkpoint, &doomed).map_err(at(checkpoint))?;
+    fs::remove_dir_all(&doomed).map_err(at(&doomed))
 }
 
 fn write_file(folder: &Path, name: &str, content: &[u8]) -> Result<Entry, CheckpointError> {
@@ -166,7 +169,7 @@ fn write_file(folder: &Path, name: &str, content: &[u8]) -> Result<Entry, Checkp
     let write = || -> std::io::Result<()> {
         let mut file = File::create(&path)?;
         file.write_all(content)?;
-        file.sync_all()
+        files::sync(&file, &path)
     };
     write().map_err(at(&path))?;
     Ok(Entry::of(name, content))
@@ -211,7 +214,7 @@ fn write_draft(draft: &Path, checkpoint: &Checkpoint, layout: &Layout) -> Result
         fingerprint: format!("{:016x}", layout.fingerprint()),
         totals: checkpoint.totals.clone(),
         files,
-        config: checkpoint.config.to_toml(),
+        config: checkpoint.config.to_toml().map_err(|error| impossible(error.to_string()))?,
         crc32: 0,
     };
     let text =
@@ -280,9 +283,14 @@ impl CheckpointError {
 
 /// The newest checkpoint before that one whose files are all whole.
 fn newest_whole_before(checkpoint: &Path) -> Option<PathBuf> {
-    let older = complete(checkpoint.parent()?).ok()?;
-    let older = older.into_iter().rev().map(|(_, path)| path);
-    let mut older = older.skip_while(|path| name_of(path) != name_of(checkpoint)).skip(1);
+    let steps = steps_of(checkpoint)?;
+    newest_whole(checkpoint.parent()?, |at| at < steps)
+}
+
+/// The newest checkpoint in the folder, of those with such a number of steps, whose files are all whole.
+fn newest_whole(folder: &Path, counts: impl Fn(u64) -> bool) -> Option<PathBuf> {
+    let all = complete(folder).ok()?;
+    let mut older = all.into_iter().rev().filter(|(steps, _)| counts(*steps)).map(|(_, path)| path);
     older.find(|path| Found::parse(path).is_ok_and(|found| found.is_whole()))
 }
 

@@ -1,6 +1,5 @@
 //! `trainer advise`: which codec makes the shortest step on which link.
 
-use std::fs;
 use std::io::{self, Write};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
@@ -20,6 +19,7 @@ use crate::advise::link;
 use crate::advise::{Advice, Costs, LONGEST_DRAWN, Overlap, Question, heat_map, show};
 use crate::codec_cli::{Gradient, codecs_help, parse_spec};
 use crate::command::Failure;
+use crate::files::{self, ensure_output, json_fault, read_text};
 use crate::process::launch::Launch;
 use crate::record::LoggedRun;
 #[cfg(feature = "mpi")]
@@ -108,6 +108,9 @@ pub(super) struct AdviseArgs {
     /// Draw the answers as a map of workers by bandwidth
     #[arg(long, value_name = "FILE.svg")]
     heat_map: Option<PathBuf>,
+    /// Overwrite these files if they exist
+    #[arg(long)]
+    force: bool,
     /// Write JSON lines instead of tables: an object for each number of workers on each link
     #[arg(long)]
     json: bool,
@@ -137,6 +140,7 @@ struct Model {
 }
 
 pub(super) fn advise(args: &AdviseArgs, out: &mut impl Write) -> Result<(), Failure> {
+    ensure_outputs(args)?;
     let model = model(args)?;
     #[cfg(not(feature = "mpi"))]
     if let Some(launch) = Launch::detect()? {
@@ -157,6 +161,19 @@ pub(super) fn advise(args: &AdviseArgs, out: &mut impl Write) -> Result<(), Fail
         });
     }
     answer(args, &model, &costs(args, &model)?, None, out)
+}
+
+/// Neither result may take the place of a file that is read, or of the other one.
+fn ensure_outputs(args: &AdviseArgs) -> Result<(), Failure> {
+    let runs = [&args.run, &args.overlapped].into_iter().flatten().flat_map(|path| LoggedRun::files(path));
+    let mut read: Vec<PathBuf> =
+        [&args.input, &args.costs].into_iter().flatten().cloned().chain(runs).collect();
+    for path in [&args.save_costs, &args.heat_map].into_iter().flatten() {
+        let inputs: Vec<&Path> = read.iter().map(PathBuf::as_path).collect();
+        ensure_output(path, args.force, &inputs).map_err(|error| Failure::of_file(path, error))?;
+        read.push(path.clone());
+    }
+    Ok(())
 }
 
 fn model(args: &AdviseArgs) -> Result<Model, Failure> {
@@ -227,9 +244,10 @@ fn question(args: &AdviseArgs, model: &Model, measured: Option<(usize, Link)>) -
 /// Read from a file, or measured.
 fn costs(args: &AdviseArgs, model: &Model) -> Result<Costs, Failure> {
     if let Some(path) = &args.costs {
-        let text = fs::read_to_string(path).map_err(|error| Failure::of_file(path, error))?;
-        let costs = serde_json::from_str(&text)
-            .map_err(|error| Failure::of_file(path, format!("not a file of costs: {error}")))?;
+        let text = read_text(path).map_err(|error| Failure::of_file(path, error))?;
+        let costs = serde_json::from_str(&text).map_err(|error| {
+            Failure::of_file(path, format!("not a file of costs: {}", json_fault(&text, &error)))
+        })?;
         return if args.codec.is_empty() { Ok(costs) } else { narrowed(costs, path, &args.codec) };
     }
     let params = model.params.map_or(0, NonZeroUsize::get);
@@ -261,5 +279,5 @@ fn narrowed(costs: Costs, path: &Path, spellings: &[String]) -> Result<Costs, Fa
 }
 
 fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
-    fs::write(path, text).map_err(|error| Failure::of_file(path, error))
+    files::write(path, |file| file.write_all(text.as_bytes())).map_err(|error| Failure::of_file(path, error))
 }

@@ -88,7 +88,10 @@ pub(super) fn compare(args: &CompareArgs, again: &Again, out: &mut impl Write) -
         }
     };
     let path = args.output.out.clone().unwrap_or_else(|| Path::new("runs").join(plan.name()));
-    let create = || Ok(Folder::create(&path, args.output.force)?);
+    let read = plan.inputs();
+    let told = [&args.grid, &args.config].into_iter().flatten().map(PathBuf::as_path);
+    let inputs: Vec<&Path> = read.iter().map(PathBuf::as_path).chain(told).collect();
+    let create = || Ok(Folder::create_apart(&path, args.output.force, &inputs)?);
     if let Some(launch) = launch {
         return compare_as_process(launch, &plan, (&path, &create), false, again, out);
     }
@@ -123,6 +126,7 @@ fn resume(path: &Path, length: Option<Length>, again: &Again, out: &mut impl Wri
     };
     let open = || {
         let folder = Folder::open(path)?;
+        plan.ensure_same_runs(path).map_err(JobError::from)?;
         if length.is_some() {
             plan.write_down(&folder)?;
         }
@@ -226,6 +230,7 @@ impl CompareArgs {
             seeds: self.seeds.or(file.seeds),
             settings: own.over(file.settings),
             vary: file.vary,
+            longer_than: Vec::new(),
             candidates: if candidates.is_empty() { file.candidates } else { candidates },
         };
         grid.vary(&self.vary)?;

@@ -209,9 +209,11 @@ impl Cli {
             Some(Command::Completions(args)) => completions(&args, out),
             Some(Command::Man(args)) => man(&args),
             #[cfg(feature = "zmq")]
-            Some(Command::Serve(args)) => remote::serve(&args.own, args.settings()?, again, out),
+            Some(Command::Serve(args)) => {
+                remote::serve(&args.own, (args.settings()?, args.file()), again, out)
+            }
             #[cfg(feature = "zmq")]
-            Some(Command::Join(args)) => remote::join(&args.own, args.settings()?, again, out),
+            Some(Command::Join(args)) => remote::join(&args.own, (args.settings()?, args.file()), again, out),
             #[cfg(feature = "zmq")]
             Some(Command::Keygen(args)) => remote::keygen(&args, out),
         }

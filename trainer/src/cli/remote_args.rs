@@ -1,6 +1,6 @@
 //! `trainer serve` and `trainer join`: their own options, and the settings of the run.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::settings::settings;
 use crate::codec_cli::codecs_help;
@@ -34,5 +34,10 @@ impl<Own: clap::Args> RemoteArgs<Own> {
     pub(super) fn settings(&self) -> Result<Settings, JobError> {
         let own = Settings { codec: self.codec.clone(), rules: self.rules.clone(), ..self.settings.clone() };
         settings(&own, self.config.as_ref())
+    }
+
+    /// The file with settings.
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.config.as_deref()
     }
 }

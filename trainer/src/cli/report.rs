@@ -1,11 +1,11 @@
 //! `trainer report`: the page of runs that are done or under way, from their `metrics.jsonl`.
 
-use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::numbers::positive;
 use crate::command::Failure;
+use crate::files::{self, ensure_output};
 use crate::record::LoggedRun;
 use crate::report::runs::{Asked, Format, Report};
 
@@ -38,10 +38,9 @@ pub(super) struct ReportArgs {
 }
 
 pub(super) fn report(args: &ReportArgs, out: &mut impl Write) -> Result<(), Failure> {
-    if args.out.exists() && !args.force {
-        let what = "exists already; give another --out, or --force to overwrite it";
-        return Err(Failure::of_file(&args.out, what));
-    }
+    let read: Vec<PathBuf> = args.runs.iter().flat_map(|path| LoggedRun::files(path)).collect();
+    let inputs: Vec<&Path> = read.iter().map(PathBuf::as_path).collect();
+    ensure_output(&args.out, args.force, &inputs).map_err(|error| Failure::of_file(&args.out, error))?;
     let mut logged: Vec<LoggedRun> = Vec::new();
     for path in &args.runs {
         logged.extend(LoggedRun::read_all(path)?);
@@ -50,8 +49,10 @@ pub(super) fn report(args: &ReportArgs, out: &mut impl Write) -> Result<(), Fail
         refuse_mixture(&logged)?;
     }
     let report = Report::of(&logged, Asked { link_gbps: args.link_gbps, target: args.target });
-    fs::write(&args.out, report.html("Training runs")).map_err(|error| Failure::of_file(&args.out, error))?;
     write!(out, "{}", report.written(args.format))?;
+    let page = report.html("Training runs");
+    files::write(&args.out, |file| file.write_all(page.as_bytes()))
+        .map_err(|error| Failure::of_file(&args.out, error))?;
     if args.format == Format::Text {
         writeln!(out, "\nReport: {}", args.out.display())?;
     }

@@ -1,6 +1,5 @@
 //! `trainer simulate`: a recorded run on a cluster that is described.
 
-use std::fs;
 use std::io::Write;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
@@ -9,6 +8,8 @@ use gradwire::Spec;
 
 use crate::codec_cli::{is_summed, significant};
 use crate::command::Failure;
+use crate::config::parse_toml;
+use crate::files::read_text;
 use crate::record::{LoggedRun, Metrics};
 use crate::simulate::{Cluster, Exchange, Outcome, Recorded, RecordedStep, replay};
 use crate::terminal;
@@ -76,9 +77,8 @@ pub(super) fn simulate(args: &SimulateArgs, out: &mut impl Write) -> Result<(), 
 
 /// The cluster of the file, with each number of workers that was asked for.
 fn clusters(args: &SimulateArgs) -> Result<Vec<Cluster>, Failure> {
-    let text = fs::read_to_string(&args.cluster).map_err(|error| Failure::of_file(&args.cluster, error))?;
-    let cluster: Cluster =
-        toml::from_str(&text).map_err(|error| Failure::of_file(&args.cluster, error.message()))?;
+    let text = read_text(&args.cluster).map_err(|error| Failure::of_file(&args.cluster, error))?;
+    let cluster: Cluster = parse_toml(&text).map_err(|error| Failure::of_file(&args.cluster, error))?;
     let workers: Vec<usize> = match args.workers.as_slice() {
         [] => vec![cluster.workers],
         workers => workers.iter().map(|workers| workers.get()).collect(),

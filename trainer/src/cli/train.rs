@@ -74,9 +74,12 @@ pub(super) fn train(args: &TrainArgs, again: &Again, out: &mut impl Write) -> Re
     settings = launch.map_or(Ok(settings.clone()), |launch| launched(launch, settings))?;
     settings.checkpoint_every.get_or_insert(CHECKPOINT_EVERY);
     let config = RunConfig::resolve(&settings).map_err(JobError::from)?;
-    let Some(path) = &args.resume_or_start else { return start(launch, config, &args.output, again, out) };
+    let told = args.config.as_deref();
+    let Some(path) = &args.resume_or_start else {
+        return start(launch, config, (&args.output, told), again, out);
+    };
     match Begin::of(path, &config)? {
-        Begin::Start => start(launch, config, &output_in(path), again, out),
+        Begin::Start => start(launch, config, (&output_in(path), told), again, out),
         Begin::Resume(found) => resume_found(path, *found, None, again, out),
         Begin::Done => Ok(writeln!(out, "{}", done(path))?),
     }
@@ -85,17 +88,17 @@ pub(super) fn train(args: &TrainArgs, again: &Again, out: &mut impl Write) -> Re
 fn start(
     launch: Option<Launch>,
     config: RunConfig,
-    output: &Output,
+    (output, told): (&Output, Option<&Path>),
     again: &Again,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     if let Some(launch) = launch {
-        return train_as_process(launch, config, output, again, out);
+        return train_as_process(launch, config, (output, told), again, out);
     }
     interrupt::listen()?;
     require_local(&config)?;
     let job = Job::prepare(config)?;
-    let folder = create_folder(&job, output)?;
+    let folder = create_folder(&job, output, &[told])?;
     let outcome = run_into(&job, &folder, job.config.encoding(), LINES);
     present_run(&job, explained(outcome, &folder, again)?, &folder, out)
 }
@@ -104,18 +107,18 @@ fn start(
 fn train_as_process(
     launch: Launch,
     config: RunConfig,
-    output: &Output,
+    (output, told): (&Output, Option<&Path>),
     again: &Again,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    crate::under_mpi::train(launch, config, &|job| create_folder(job, output), again, out)
+    crate::under_mpi::train(launch, config, &|job| create_folder(job, output, &[told]), again, out)
 }
 
 #[cfg(not(feature = "mpi"))]
 fn train_as_process(
     launch: Launch,
     _: RunConfig,
-    _: &Output,
+    _: (&Output, Option<&Path>),
     _: &Again,
     _: &mut impl Write,
 ) -> Result<(), Failure> {

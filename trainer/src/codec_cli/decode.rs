@@ -8,6 +8,7 @@ use gradwire::format::Header;
 use gradwire::{Decoder, LayoutRef, Limits, TensorRef};
 
 use super::error::{CliError, FileFault};
+use super::files::ensure_output;
 use super::frame::{
     DEFAULT_MAX_ELEMENTS, Messages, check_layout, codec_name, default_claim, lone_limits, name_layout,
 };
@@ -23,6 +24,9 @@ pub struct DecodeArgs {
     /// Gradient to write: a safetensors file with F32 tensors
     #[arg(long, value_name = "FILE")]
     pub output: PathBuf,
+    /// Overwrite the gradient if it exists
+    #[arg(long)]
+    pub force: bool,
     /// Safetensors file with the layout: names and shapes of the tensors. A frame of another layout is
     /// refused. Without this option the output has one flat tensor named `gradient`, which ends with the
     /// frame's last unit
@@ -38,6 +42,9 @@ pub struct DecodeArgs {
 type Notes = BTreeMap<&'static str, String>;
 
 pub(super) fn run(args: &DecodeArgs, out: &mut impl Write) -> Result<(), CliError> {
+    let inputs: Vec<&Path> =
+        [Some(&args.input), args.layout.as_ref()].into_iter().flatten().map(PathBuf::as_path).collect();
+    ensure_output(&args.output, args.force, &inputs)?;
     let messages = Messages::read(&args.input)?;
     let fault = |fault: FileFault| fault.of(&args.input);
     let (n, tensors) = match &args.layout {

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use super::error::CliError;
-use super::files::write_atomically;
+use super::files::{ensure_output, write};
 use super::gradient::Gradient;
 use super::job::{Job, parse_spec};
 use super::list::codecs_help;
@@ -23,6 +23,9 @@ pub struct EncodeArgs {
     /// Frame to write. With max_packet_bytes in the codec: its packets, one after the other
     #[arg(long, value_name = "FRAME")]
     pub output: PathBuf,
+    /// Overwrite the frame if it exists
+    #[arg(long)]
+    pub force: bool,
     /// Seed of every random draw
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub seed: u64,
@@ -30,11 +33,12 @@ pub struct EncodeArgs {
 
 pub(super) fn run(args: &EncodeArgs, out: &mut impl Write) -> Result<(), CliError> {
     let spec = parse_spec(&args.codec)?;
+    ensure_output(&args.output, args.force, &[&args.input])?;
     let gradient = Gradient::read(&args.input)?;
     let mut job = Job::new(spec, &gradient, args.seed);
     job.encode()?;
     let frames = job.frames();
-    write_atomically(&args.output, |file| frames.iter().try_for_each(|frame| file.write_all(frame)))?;
+    write(&args.output, |file| frames.iter().try_for_each(|frame| file.write_all(frame)))?;
     let (n, bytes) = (gradient.values.len(), frames.iter().map(|frame| frame.len()).sum::<usize>());
     let (output, ratio) = (args.output.display(), significant(4.0 * n as f64 / bytes as f64, 4));
     let packets = match spec.packets {

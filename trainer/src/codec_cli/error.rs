@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use gradwire::{DecodeError, EncodeError};
 use safetensors::Dtype;
 
+use crate::files::OutputError;
 use crate::process::threads::NoThread;
 
 /// Why a command failed. Displays as one line with the fault and its place.
@@ -44,6 +45,9 @@ pub enum FileFault {
     /// It cannot be opened, read or written.
     #[error("{0}")]
     Io(#[from] io::Error),
+    /// The result cannot go there.
+    #[error("{0}")]
+    Output(#[from] OutputError),
     /// It is a folder, a device or a pipe.
     #[error("not a regular file")]
     NotAFile,
@@ -113,6 +117,9 @@ pub enum FileFault {
         /// What is wrong.
         error: DecodeError,
     },
+    /// It does not begin like a frame, but like something else.
+    #[error("{bad}: this is {0}", bad = DecodeError::BadMagic)]
+    NotAFrame(String),
     /// It is not a valid frame.
     #[error("{0}")]
     Frame(#[from] DecodeError),

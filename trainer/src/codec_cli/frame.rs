@@ -9,7 +9,7 @@ use gradwire::format::{CodecId, HEADER_BYTES, Header, Limit};
 use gradwire::{DecodeError, LayoutRef, Limits, Unit};
 
 use super::error::{CliError, FileFault};
-use super::files::open;
+use super::files::{self, open};
 
 /// Coordinates of a layout, or of frames without one, unless told otherwise: 1 GiB as f32.
 pub(super) const DEFAULT_MAX_ELEMENTS: usize = 1 << 28;
@@ -39,7 +39,15 @@ impl Messages {
             }
             Ok(messages)
         };
-        read().map_err(|fault| fault.of(path))
+        let named = |fault| match (fault, files::kind(path)) {
+            (FileFault::Frame(DecodeError::BadMagic | DecodeError::Truncated { .. }), Some(kind))
+                if !kind.is_frame() =>
+            {
+                FileFault::NotAFrame(kind.to_string())
+            }
+            (fault, _) => fault,
+        };
+        read().map_err(|fault| named(fault).of(path))
     }
 
     fn read_one(&mut self, file: &mut File, actual: u64) -> Result<(), FileFault> {

@@ -12,7 +12,7 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use serde_json::{Map, Value, json};
 
 use super::error::{CliError, FileFault};
-use super::files::{check_length, open, write_atomically};
+use super::files::{self, check_length, open};
 
 /// Longest header that the format allows.
 const MAX_HEADER_BYTES: u64 = 100_000_000;
@@ -115,6 +115,15 @@ struct Contents {
 
 /// Opens a file and reads its header; the file is then at the first byte of its data.
 fn open_safetensors(path: &Path) -> Result<(File, Contents), FileFault> {
+    read_header(path).map_err(|fault| match (fault, files::kind(path)) {
+        (FileFault::NotSafetensors(_), Some(kind)) if !kind.is_safetensors() => {
+            FileFault::NotSafetensors(format!("this is {kind}"))
+        }
+        (fault, _) => fault,
+    })
+}
+
+fn read_header(path: &Path) -> Result<(File, Contents), FileFault> {
     let (mut file, actual) = open(path)?;
     if actual < LENGTH_BYTES {
         return Err(FileFault::NotSafetensors(format!("it has {actual} bytes")));
@@ -209,7 +218,7 @@ pub(super) fn write(
     notes: &BTreeMap<&str, String>,
 ) -> Result<(), CliError> {
     let header = header_text(layout, notes);
-    write_atomically(path, |file| {
+    files::write(path, |file| {
         file.write_all(&(header.len() as u64).to_le_bytes())?;
         file.write_all(header.as_bytes())?;
         values.iter().try_for_each(|value| file.write_all(&value.to_le_bytes()))
@@ -225,9 +234,10 @@ fn header_text(layout: &LayoutRef<'_>, notes: &BTreeMap<&str, String>) -> String
         let entry: Value = json!({ "dtype": "F32", "shape": tensor.shape, "data_offsets": bytes });
         header.insert(tensor.name.to_owned(), entry);
     }
-    let text = Value::Object(header).to_string();
-    let padded = text.len().next_multiple_of(8);
-    format!("{text:padded$}")
+    let mut text = Value::Object(header).to_string();
+    // Not by the width of a format, which has 16 bits.
+    text.extend(std::iter::repeat_n(' ', text.len().next_multiple_of(8) - text.len()));
+    text
 }
 
 #[cfg(test)]

@@ -86,6 +86,9 @@ pub enum Failure {
         /// The first of them, and its known details.
         first: String,
     },
+    /// Results that were shown cannot be written.
+    #[error("{0}; the results are shown above, and not all of them are in the folder")]
+    Unwritten(FolderError),
     /// The result cannot be shown.
     #[error("standard output: {0}")]
     Output(#[from] io::Error),
@@ -113,7 +116,9 @@ impl Failure {
             #[cfg(feature = "zmq")]
             Self::Left { .. } => interrupt::EXIT_CODE,
             Self::Interrupted { .. } | Self::ComparisonInterrupted { .. } => interrupt::EXIT_CODE,
-            Self::Run(_) | Self::NoThread(_) | Self::Broken { .. } | Self::Output(_) => 1,
+            Self::Run(_) | Self::NoThread(_) | Self::Broken { .. } | Self::Unwritten(_) | Self::Output(_) => {
+                1
+            }
         }
     }
 }

@@ -6,9 +6,9 @@ use super::defaults::CHECKPOINT_EVERY;
 use super::failure::Failure;
 use crate::checkpoint::Checkpoint;
 use crate::compare::file_name;
-use crate::config::{RunConfig, Settings};
+use crate::config::{ConfigError, RunConfig, Settings};
 use crate::job::{Job, JobError};
-use crate::record::folder::{Folder, FolderError};
+use crate::record::folder::Folder;
 use crate::run::{Length, extend};
 
 #[derive(Clone, Debug, clap::Args)]
@@ -22,10 +22,14 @@ pub(crate) struct Output {
     pub(crate) force: bool,
 }
 
-/// The folder that was named, or one for this job.
-pub(crate) fn create_folder(job: &Job, output: &Output) -> Result<Folder, FolderError> {
-    let folder = output.out.clone().unwrap_or_else(|| Path::new("runs").join(default_name(&job.config)));
-    Folder::create(&folder, output.force)
+/// The folder that was named, or one for this job. The command was told of the job in these files.
+pub(crate) fn create_folder(job: &Job, output: &Output, told: &[Option<&Path>]) -> Result<Folder, Failure> {
+    let named = || Ok::<_, JobError>(Path::new("runs").join(default_name(&job.config)?));
+    let folder = output.out.clone().map_or_else(named, Ok)?;
+    let read = job.config.inputs();
+    let inputs: Vec<&Path> =
+        read.iter().map(PathBuf::as_path).chain(told.iter().copied().flatten()).collect();
+    Ok(Folder::create_apart(&folder, output.force, &inputs)?)
 }
 
 /// Longer names are shortened.
@@ -33,7 +37,7 @@ const LONGEST_NAME: usize = 120;
 
 /// A name that says what is trained: data, codec, seed, and every setting that differs from its default. Runs
 /// of different settings have different names.
-fn default_name(config: &RunConfig) -> String {
+fn default_name(config: &RunConfig) -> Result<String, ConfigError> {
     let RunConfig { data, codec, seed, .. } = config;
     let plain = Settings {
         data: Some(data.clone()),
@@ -42,20 +46,18 @@ fn default_name(config: &RunConfig) -> String {
         checkpoint_every: Some(CHECKPOINT_EVERY),
         ..Settings::default()
     };
-    // These settings were resolved before, so they resolve again.
-    let plain = RunConfig::resolve(&plain).map(|plain| plain.to_toml()).unwrap_or_default();
-    let text = config.to_toml();
-    let own = text
-        .lines()
-        .filter(|line| !line.starts_with("data_dir") && !plain.lines().any(|known| known == *line));
+    let plain = RunConfig::resolve(&plain)?.to_toml()?;
+    let text = config.to_toml()?;
+    let own =
+        text.lines().filter(|line| !line.starts_with("data_") && !plain.lines().any(|known| known == *line));
     let own: String = own.map(|line| format!("-{line}")).collect();
     let name = format!("{data}-{}-seed-{seed}", file_name(codec));
     let whole = format!("{name}{}", words(&own));
     if whole.len() <= LONGEST_NAME {
-        return whole;
+        return Ok(whole);
     }
     let short: String = name.chars().take(LONGEST_NAME).collect();
-    format!("{short}-{:08x}", crc32fast::hash(whole.as_bytes()))
+    Ok(format!("{short}-{:08x}", crc32fast::hash(whole.as_bytes())))
 }
 
 /// Settings as part of a file's name: what stands between words and numbers becomes one hyphen.
@@ -89,6 +91,7 @@ pub(crate) fn reopen_to_end(
     }
     job.ensure_extensible(&checkpoint).map_err(JobError::from)?;
     let folder = Folder::open(run)?;
+    ensure_unchanged(&folder, job, &checkpoint)?;
     let checkpoint = extend(job, &folder, &checkpoint)?;
     Ok((folder, checkpoint))
 }
@@ -96,6 +99,7 @@ pub(crate) fn reopen_to_end(
 /// The folder of a run that has steps to do.
 pub(crate) fn reopen(run: &Path, job: &Job, checkpoint: &Checkpoint) -> Result<Folder, Failure> {
     let folder = Folder::open(run)?;
+    ensure_unchanged(&folder, job, checkpoint)?;
     // A process may have been killed between its last step and its summary.
     if checkpoint.steps >= job.steps && folder.file("summary.json").exists() {
         let more =
@@ -103,6 +107,29 @@ pub(crate) fn reopen(run: &Path, job: &Job, checkpoint: &Checkpoint) -> Result<F
         return Err(Failure::Usage(format!("{}: all {} steps are done{more}", run.display(), job.steps)));
     }
     Ok(folder)
+}
+
+/// Refuses to continue beside a `config.toml` that says something else than the checkpoint and the job: who
+/// changed it wants the change to count, and it would be lost. One that is missing is written again.
+fn ensure_unchanged(folder: &Folder, job: &Job, checkpoint: &Checkpoint) -> Result<(), Failure> {
+    let path = folder.file("config.toml");
+    if !path.exists() {
+        folder.write("config.toml", &checkpoint.config.to_toml().map_err(JobError::from)?)?;
+        return Ok(());
+    }
+    let config = Settings::read(&path).and_then(|settings| RunConfig::resolve(&settings));
+    let config = config.map_err(JobError::from)?;
+    if config == checkpoint.config || config == job.config {
+        return Ok(());
+    }
+    let differ = config.differences(&checkpoint.config).map_err(JobError::from)?;
+    let longer = if config.is_alike_but_for_length(&checkpoint.config) {
+        "to train longer, undo it and give --steps or --epochs"
+    } else {
+        "undo it, or begin another run with it: --config FILE --out DIR"
+    };
+    let what = format!("changed since the run began: {differ}; a run keeps its settings: {longer}");
+    Err(Failure::of_file(&path, what))
 }
 
 #[cfg(test)]
@@ -113,7 +140,7 @@ mod tests {
         let checkpoint_every = Some(CHECKPOINT_EVERY);
         let mut settings = Settings { checkpoint_every, ..Settings::default() };
         change(&mut settings);
-        default_name(&RunConfig::resolve(&settings).unwrap())
+        default_name(&RunConfig::resolve(&settings).unwrap()).unwrap()
     }
 
     #[test]

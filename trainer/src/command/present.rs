@@ -35,7 +35,7 @@ pub(crate) fn report_run(
     folder: &Folder,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    print_and_report(&Comparison::of_one(job, outcome), "Training run", folder, out)
+    print_and_report(&Comparison::of_one(job, outcome), "Training run", (folder, &[]), out)
 }
 
 /// Table, report and summaries of several runs.
@@ -46,9 +46,8 @@ pub(crate) fn present(
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let json = comparison.to_json().map_err(io::Error::from)?;
-    folder.write("summary.json", &(json + "\n"))?;
-    folder.write("results.csv", &report::csv(comparison))?;
-    print_and_report(comparison, title, folder, out)
+    let files = [("summary.json", json + "\n"), ("results.csv", report::csv(comparison))];
+    print_and_report(comparison, title, (folder, &files), out)
 }
 
 /// Whether all runs have results; if not, what to do, or what went wrong.
@@ -68,14 +67,23 @@ pub(crate) fn verdict(comparison: &Comparison, folder: &Folder, again: &Again) -
     }
 }
 
-/// The table to `out`, the report to the folder.
+/// The table to `out`, the report and other files to the folder. What cannot be written is no reason not to
+/// show what was computed.
 fn print_and_report(
     comparison: &Comparison,
     title: &str,
-    folder: &Folder,
+    (folder, files): (&Folder, &[(&str, String)]),
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    folder.write("report.html", &report::html(comparison, title))?;
+    print(comparison, out)?;
+    let page = ("report.html", report::html(comparison, title));
+    for (name, content) in files.iter().chain([&page]) {
+        folder.write(name, content).map_err(Failure::Unwritten)?;
+    }
+    Ok(())
+}
+
+fn print(comparison: &Comparison, out: &mut impl Write) -> Result<(), Failure> {
     let shown = comparison.at_best_rates();
     writeln!(out, "{}", paragraph(&report::task_line(&shown)))?;
     // All rows of a grid are more than anyone reads here: they are in the report.

@@ -8,7 +8,7 @@ use crate::nearest::field_text;
 use crate::range::RangeError;
 
 /// Settings that are the same for all: candidates train on the same task, with the same seeds.
-const SHARED: [&str; 6] = ["data", "data_dir", "seed", "transport", "patience", "codec"];
+const SHARED: [&str; 7] = ["data", "data_dir", "data_crc32", "seed", "transport", "patience", "codec"];
 
 /// The setting whose commas separate its own keys.
 pub(super) const ADAPT: &str = "adapt";

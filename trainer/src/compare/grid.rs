@@ -7,7 +7,8 @@ use toml::{Table, Value};
 
 use super::candidate::{Candidate, as_setting, parsed};
 use super::vary::DENSITY;
-use crate::config::{ConfigError, Settings, parse_toml};
+use crate::config::{ConfigError, RunConfig, Settings, parse_toml};
+use crate::files::read_text;
 use crate::range::RangeError;
 
 /// The file in the folder of a comparison.
@@ -34,6 +35,9 @@ const SPEC: &str = "spec";
 pub struct Grid {
     /// Runs of each candidate, with seeds that count up; `None` if not given, which means one.
     pub seeds: Option<u64>,
+    /// The lengths that the comparison had before it was told to train longer, as [`length_text`] has them:
+    /// runs of such a length may be trained on.
+    pub longer_than: Vec<String>,
     /// What all share.
     pub settings: Settings,
     /// Lists of values to try with every candidate, by their keys: those of settings, and `density`.
@@ -46,6 +50,8 @@ pub struct Grid {
 #[serde(deny_unknown_fields)]
 struct File {
     seeds: Option<u64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    longer_than: Vec<String>,
     #[serde(default)]
     settings: Settings,
     #[serde(default)]
@@ -80,24 +86,37 @@ impl Grid {
     /// [`ConfigError::File`], with the line and what is wrong with it; or the candidate that is refused.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let fault = |what: String| ConfigError::File { file: path.to_path_buf(), what };
-        let text = std::fs::read_to_string(path).map_err(|error| fault(error.to_string()))?;
-        let File { seeds, settings, vary, codec } = parse_toml(&text).map_err(fault)?;
+        let text = read_text(path).map_err(fault)?;
+        let File { seeds, longer_than, settings, vary, codec } = parse_toml(&text).map_err(fault)?;
         let candidates = codec.into_iter().map(candidate).collect::<Result<_, _>>();
         let candidates = candidates.map_err(|error| fault(error.to_string()))?;
-        Ok(Self { seeds, settings, vary, candidates })
+        Ok(Self { seeds, longer_than, settings, vary, candidates })
     }
 
     /// The content of the file.
-    pub fn to_toml(&self) -> String {
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Conflict`] for a value that TOML does not have.
+    pub fn to_toml(&self) -> Result<String, ConfigError> {
         let tables = self.candidates.iter().map(|candidate| {
             let mut table = Table::from_iter([(SPEC.to_owned(), Value::String(candidate.codec.clone()))]);
             table.extend(candidate.own.clone());
             table
         });
         let (settings, vary) = (self.settings.clone(), self.vary.clone());
-        let file = File { seeds: self.seeds, settings, vary, codec: tables.collect() };
-        // Every field is a string, a number, a truth value or a list of them, which TOML can hold.
-        toml::to_string(&file).unwrap_or_default()
+        let longer_than = self.longer_than.clone();
+        let file = File { seeds: self.seeds, longer_than, settings, vary, codec: tables.collect() };
+        let refused = |error| ConfigError::Conflict(format!("the grid cannot be written down: {error}"));
+        toml::to_string(&file).map_err(refused)
+    }
+}
+
+/// How long a run is: `steps = 60` or `epochs = 3`.
+pub(super) fn length_text(config: &RunConfig) -> String {
+    match (config.steps, config.epochs) {
+        (Some(steps), _) => format!("steps = {steps}"),
+        (None, epochs) => format!("epochs = {}", epochs.unwrap_or(1)),
     }
 }
 
@@ -119,11 +138,12 @@ mod tests {
         let candidates = Candidate::read(&words.map(str::to_owned)).unwrap();
         let settings = Settings { steps: Some(3), lr: Some(0.5), ..Settings::default() };
         let vary = "lr = [0.1, 0.5]".parse().unwrap();
-        let grid = Grid { seeds: Some(2), settings, vary, candidates };
+        let longer_than = vec!["steps = 2".to_owned()];
+        let grid = Grid { seeds: Some(2), longer_than, settings, vary, candidates };
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(FILE);
-        std::fs::write(&path, grid.to_toml()).unwrap();
-        assert_eq!(Grid::read(&path).unwrap(), grid, "{}", grid.to_toml());
+        std::fs::write(&path, grid.to_toml().unwrap()).unwrap();
+        assert_eq!(Grid::read(&path).unwrap(), grid);
         for (content, fault) in [
             ("speed = 1\n", "line 1: unknown field `speed`"),
             ("[[codec]]\nlr = 1\n", "spec = \"…\" is missing"),

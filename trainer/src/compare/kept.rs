@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::broken::{Broken, judged};
 use crate::checkpoint::{Checkpoint, CheckpointError, latest};
-use crate::config::{RunConfig, Settings};
+use crate::config::{ConfigError, RunConfig, Settings};
 use crate::job::Job;
 use crate::record::Summary;
 use crate::record::folder::{Folder, FolderError};
@@ -24,7 +24,8 @@ pub(super) enum Kept {
 
 /// What the folder holds of this job.
 pub(super) fn find(job: &Job, folder: &Folder) -> Kept {
-    let Some(config) = config(folder).filter(|config| config.begins(&job.config)) else {
+    let config = config(job, folder.path()).ok().flatten();
+    let Some(config) = config.filter(|config| config.begins(&job.config)) else {
         return Kept::Nothing;
     };
     // It would diverge again at the same step.
@@ -41,7 +42,9 @@ pub(super) fn find(job: &Job, folder: &Folder) -> Kept {
         return Kept::Ended(Box::new(judged(job, Ok(outcome), folder)));
     }
     match read(job, folder.path()) {
-        Ok(checkpoint) => checkpoint.map_or(Kept::Nothing, Kept::Open),
+        Ok(checkpoint) => {
+            checkpoint.map_or(Kept::Nothing, |checkpoint| with_metrics(job, folder, checkpoint))
+        }
         Err(CheckpointError::None(_)) => Kept::Nothing,
         // A checkpoint that is damaged costs the steps that it would have saved, not the row.
         Err(error) => {
@@ -54,10 +57,30 @@ pub(super) fn find(job: &Job, folder: &Folder) -> Kept {
     }
 }
 
-/// The configuration of the run there.
-fn config(folder: &Folder) -> Option<RunConfig> {
-    let settings = Settings::read(&folder.file("config.toml")).ok()?;
-    RunConfig::resolve(&settings).ok()
+/// A checkpoint whose steps are all recorded, or the one before it whose steps are.
+fn with_metrics(job: &Job, folder: &Folder, checkpoint: Box<Checkpoint>) -> Kept {
+    match folder.read_metrics(checkpoint.steps) {
+        Ok(_) => Kept::Open(checkpoint),
+        Err(error) => {
+            let before = match &error {
+                FolderError::Damaged { before: Some(path), .. } => read(job, path).ok().flatten(),
+                _ => None,
+            };
+            Kept::Damaged(error.to_string(), before)
+        }
+    }
+}
+
+/// The configuration of the run there, if there is one. A run that did not note the checksum of its data is
+/// taken to be about the data of this job.
+pub(super) fn config(job: &Job, run: &Path) -> Result<Option<RunConfig>, ConfigError> {
+    let file = run.join("config.toml");
+    if !file.exists() {
+        return Ok(None);
+    }
+    let config = RunConfig::resolve(&Settings::read(&file)?)?;
+    let data_crc32 = config.data_crc32.clone().or(job.config.data_crc32.clone());
+    Ok(Some(RunConfig { data_crc32, ..config }))
 }
 
 /// The newest checkpoint there, if it is one of this job, or of the same with an earlier end.

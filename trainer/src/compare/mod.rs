@@ -10,7 +10,10 @@ mod pace;
 pub mod quickstart;
 mod rates;
 mod runner;
+mod unchanged;
 mod vary;
+
+use std::path::PathBuf;
 
 use serde::Serialize;
 
@@ -38,11 +41,16 @@ use crate::run::{Length, Outcome, extend};
 #[derive(Debug)]
 pub struct Plan {
     grid: Grid,
+    /// The content of `grid.toml`.
+    text: String,
     rows: Vec<Row>,
 }
 
 /// What is compared is not named in full beyond that.
 const LONGEST_NAME: usize = 80;
+
+/// Most file systems hold names of 255 bytes, and `-seed-N` follows.
+const LONGEST_FOLDER: usize = 200;
 
 /// The jobs of one candidate.
 #[derive(Debug)]
@@ -181,10 +189,10 @@ impl Plan {
             let jobs = (0..seeds).map(|number| Job::with_data(seeded(number), dataset.clone()));
             let jobs: Vec<Job> = jobs.collect::<Result<_, _>>()?;
             let label = format!("{}{}", jobs[0].config.codec, candidate.own_text());
-            let folder = unused(&rows, &file_name(&label));
+            let folder = unused(&rows, &shortened(file_name(&label)));
             rows.push(Row { folder, label, has_own_length: candidate.has_own_length(), jobs });
         }
-        Ok(Self { grid, rows })
+        Ok(Self { text: grid.to_toml()?, grid, rows })
     }
 
     /// The same comparison with longer runs. Candidates with a length of their own keep it.
@@ -193,11 +201,12 @@ impl Plan {
     ///
     /// As [`Job::extended`]; and if every candidate has a length of its own.
     pub fn extended(self, length: Length) -> Result<Self, JobError> {
-        let Self { mut grid, rows } = self;
-        if rows.iter().all(|row| row.has_own_length) {
-            let why = "every codec has a number of epochs or steps of its own; change it in grid.toml";
+        let Self { mut grid, rows, .. } = self;
+        let Some(shared) = rows.iter().find(|row| !row.has_own_length) else {
+            let why = "every codec has a number of epochs or steps of its own; begin another comparison";
             return Err(ConfigError::Conflict(why.to_owned()).into());
-        }
+        };
+        grid.longer_than.push(grid::length_text(&shared.jobs[0].config));
         let longer = |row: Row| match row.has_own_length {
             true => Ok(row),
             false => {
@@ -207,7 +216,7 @@ impl Plan {
         };
         let rows = rows.into_iter().map(longer).collect::<Result<_, JobError>>()?;
         (grid.settings.epochs, grid.settings.steps) = length.keys();
-        Ok(Self { grid, rows })
+        Ok(Self { text: grid.to_toml()?, grid, rows })
     }
 
     /// A name that says what is compared, for a folder. Comparisons of different settings have different
@@ -215,7 +224,12 @@ impl Plan {
     pub fn name(&self) -> String {
         let labels: Vec<&str> = self.rows.iter().map(|row| row.label.as_str()).collect();
         let short: String = file_name(&labels.join("-")).chars().take(LONGEST_NAME).collect();
-        format!("compare-{short}-{:08x}", crc32fast::hash(self.grid.to_toml().as_bytes()))
+        format!("compare-{short}-{:08x}", crc32fast::hash(self.text.as_bytes()))
+    }
+
+    /// The files that its runs read.
+    pub fn inputs(&self) -> Vec<PathBuf> {
+        self.rows.iter().flat_map(|row| &row.jobs).flat_map(|job| job.config.inputs()).collect()
     }
 
     /// Writes down what is compared, so that [`Plan::resume`] finds it.
@@ -224,7 +238,7 @@ impl Plan {
     ///
     /// If the folder cannot be written to.
     pub fn write_down(&self, folder: &Folder) -> Result<(), FolderError> {
-        folder.write(grid::FILE, &self.grid.to_toml()).map(|_| ())
+        folder.write(grid::FILE, &self.text).map(|_| ())
     }
 
     /// Does the runs, one after the other, each in a folder of its own. A run that fails is [`Broken`], and
@@ -415,6 +429,15 @@ fn unused(rows: &[Row], name: &str) -> String {
     let numbered = (2..).map(|number| format!("{name}-{number}"));
     let mut names = std::iter::once(name.to_owned()).chain(numbered);
     names.find(|name| rows.iter().all(|row| row.folder != *name)).unwrap_or_default()
+}
+
+/// A name that file systems can hold, with a number after it. A long one ends with its checksum.
+fn shortened(name: String) -> String {
+    if name.len() <= LONGEST_FOLDER {
+        return name;
+    }
+    let short: String = name.chars().take(LONGEST_FOLDER - 9).collect();
+    format!("{short}-{:08x}", crc32fast::hash(name.as_bytes()))
 }
 
 /// A spelling as part of a file's name.

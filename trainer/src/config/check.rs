@@ -67,6 +67,7 @@ fn fill_in(settings: &Settings) -> Result<RunConfig, ConfigError> {
     let steps_down = settings.schedule.as_deref() == Some("step");
     Ok(RunConfig {
         data_dir: settings.data_dir.clone(),
+        data_crc32: settings.data_crc32.clone(),
         hidden: settings.hidden.clone(),
         bptt: settings.bptt,
         dropout: settings.dropout,

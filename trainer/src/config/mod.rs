@@ -9,7 +9,9 @@ mod adapt;
 mod check;
 mod error;
 pub(crate) mod link_rate;
+mod path;
 mod rules;
+mod written;
 
 use std::path::{Path, PathBuf};
 
@@ -21,6 +23,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use adapt::adapted;
 pub use error::ConfigError;
 
+use crate::files::{read_text, toml_hint};
 use crate::nearest::field_text;
 
 /// Headings of the settings in the help of a command.
@@ -41,7 +44,11 @@ pub struct Settings {
     pub data: Option<String>,
     /// Folder with the files of a data set that is not shipped, or a folder above it
     #[arg(long = "data-dir", alias = "data_dir", value_name = "DIR", help_heading = DATA)]
+    #[serde(default, with = "path")]
     pub data_dir: Option<PathBuf>,
+    /// CRC-32 of the data that was read from data_dir: a run continues with the same data only
+    #[arg(skip)]
+    pub data_crc32: Option<String>,
     /// Model. For images: mlp, cnn, resnet20. For text: gpt, lstm [default: mlp or gpt]
     #[arg(long, value_name = "NAME", help_heading = DATA)]
     pub model: Option<String>,
@@ -285,8 +292,11 @@ pub struct RunConfig {
     /// Name of the data set.
     pub data: String,
     /// Folder of its files.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(with = "path", skip_serializing_if = "Option::is_none")]
     pub data_dir: Option<PathBuf>,
+    /// [`Dataset::crc32`](crate::data::Dataset::crc32) of what was read there, once it was read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_crc32: Option<String>,
     /// Name of the model.
     pub model: String,
     /// Widths of the inner layers; for `mlp`, and one for `lstm`.
@@ -415,7 +425,8 @@ pub struct RunConfig {
 pub(crate) fn parse_toml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     toml::from_str(text).map_err(|error| {
         let line = error.span().map(|span| text[..span.start].matches('\n').count() + 1);
-        let what = field_text(&error.message().replace('\n', " "));
+        let hint = line.and_then(|line| toml_hint(text.lines().nth(line - 1)?));
+        let what = hint.unwrap_or_else(|| field_text(&error.message().replace('\n', " ")));
         line.map_or(what.clone(), |line| format!("line {line}: {what}"))
     })
 }
@@ -441,8 +452,7 @@ impl Settings {
     /// [`ConfigError::File`], with the line and the fault.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let fault = |what: String| ConfigError::File { file: path.to_path_buf(), what };
-        let text = std::fs::read_to_string(path).map_err(|error| fault(error.to_string()))?;
-        Self::parse(&text).map_err(fault)
+        Self::parse(&read_text(path).map_err(fault)?).map_err(fault)
     }
 
     /// Reads the text of a TOML file.
@@ -455,7 +465,7 @@ impl Settings {
     }
 
     /// These settings, with those of `below` for keys that are not set. Steps here replace epochs there, and
-    /// rules a codec, and the other way round.
+    /// rules a codec, and the other way round. The checksum of other data is not kept.
     pub fn over(self, mut below: Self) -> Self {
         if self.epochs.is_some() || self.steps.is_some() {
             (below.epochs, below.steps) = (None, None);
@@ -463,7 +473,10 @@ impl Settings {
         if self.codec.is_some() || self.rules.is_some() {
             (below.codec, below.rules) = (None, None);
         }
-        first_of!(self, below: data data_dir model hidden bptt dropout augment exchange topology wire link_gbps link_latency_us delayed pipeline transport patience workers batch accumulate local_steps epochs steps optimizer momentum
+        if self.data.is_some() || self.data_dir.is_some() {
+            below.data_crc32 = None;
+        }
+        first_of!(self, below: data data_dir data_crc32 model hidden bptt dropout augment exchange topology wire link_gbps link_latency_us delayed pipeline transport patience workers batch accumulate local_steps epochs steps optimizer momentum
             nesterov outer_lr outer_momentum residual_decay beta2 weight_decay lr schedule warmup decay_every decay_factor seed eval_every early_stop hash_every checkpoint_every tensorboard packet_loss
             adapt clip clip_mean codec rules)
     }
@@ -532,11 +545,5 @@ impl RunConfig {
     /// Whether means are applied one step late.
     pub fn is_delayed(&self) -> bool {
         self.delayed == Some(true)
-    }
-
-    /// The content of `config.toml`.
-    pub fn to_toml(&self) -> String {
-        // Every field is a string, a number or a truth value, which TOML can hold.
-        toml::to_string(self).unwrap_or_default()
     }
 }

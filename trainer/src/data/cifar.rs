@@ -27,12 +27,13 @@ const TRAIN_FILES: std::ops::RangeInclusive<u32> = 1..=5;
 ///
 /// # Errors
 ///
-/// `Missing` without any training file or without the test file; else [`DataError`] names the file.
+/// `Missing` without any training file or without the test file, also of the version for Python; else
+/// [`DataError`] names the file.
 pub fn load(folder: &Path) -> Result<Dataset, DataError> {
     let present: Vec<_> =
         TRAIN_FILES.filter_map(|n| file::find(folder, &[&format!("data_batch_{n}.bin")]).ok()).collect();
     if present.is_empty() {
-        return Err(DataFault::Missing { wanted: "data_batch_1.bin (or .gz)".to_owned() }.of(folder));
+        return Err(file::missing(folder, "data_batch_1.bin (or .gz)"));
     }
     let test_file = file::find(folder, &["test_batch.bin"])?;
     let (mut pixels, mut labels) = (Vec::new(), Vec::new());
@@ -50,7 +51,7 @@ pub fn load(folder: &Path) -> Result<Dataset, DataError> {
 
 fn read_records(path: &Path, pixels: &mut Vec<u8>, labels: &mut Vec<u8>) -> Result<(), DataError> {
     let bytes = file::read(path, MAX_FILE_BYTES)?;
-    push_records(&bytes, pixels, labels).map_err(|fault| fault.of(path))
+    push_records(&bytes, pixels, labels).map_err(|fault| fault.of(path).seen(&bytes, ""))
 }
 
 /// Appends the pixels and labels of a file.

@@ -2,6 +2,9 @@
 
 use super::{Images, Part, Text};
 
+/// A larger share of unknown tokens is that of another text: in the usual corpora it is below 5 %.
+const MOST_UNKNOWN: f64 = 0.2;
+
 /// A task: what to train on and what to test on.
 #[derive(Clone, Debug)]
 pub enum Dataset {
@@ -53,6 +56,55 @@ impl Dataset {
             Self::Images(images) => Task::Images { shape: images.shape(), classes: images.classes() },
             Self::Text(text) => Task::Tokens { vocabulary: text.vocabulary().len() },
         }
+    }
+
+    /// The sizes of the parts of a text, and what its other parts have in common with the training part.
+    pub fn about(&self) -> Option<String> {
+        let Self::Text(text) = self else { return None };
+        let part = |part: Part, name: &str| {
+            let share = 100.0 * text.unknown_share(part);
+            format!("{} in the {name} part ({share:.2} % of them unknown)", text.part(part).len())
+        };
+        let valid = if text.has_valid() { part(Part::Valid, "validation") + ", " } else { String::new() };
+        Some(format!(
+            "{}: {} tokens in the training part, {valid}{}; {} different tokens",
+            text.name(),
+            text.part(Part::Train).len(),
+            part(Part::Test, "test"),
+            text.vocabulary().len()
+        ))
+    }
+
+    /// Why a part of a text seems to be of another text than the training part, if one does.
+    pub fn doubt(&self) -> Option<String> {
+        let Self::Text(text) = self else { return None };
+        let shares = [(Part::Valid, "validation"), (Part::Test, "test")];
+        let odd = shares.into_iter().find(|(part, _)| text.unknown_share(*part) > MOST_UNKNOWN)?;
+        let (share, name) = (100.0 * text.unknown_share(odd.0), odd.1);
+        Some(format!(
+            "{}: {share:.0} % of the {name} part are unknown to the training part: is it of the same text?",
+            text.name()
+        ))
+    }
+
+    /// A checksum of everything that a model sees of it.
+    pub fn crc32(&self) -> u32 {
+        let mut sum = crc32fast::Hasher::new();
+        match self {
+            Self::Images(images) => {
+                let parts = [Part::Train, Part::Valid, Part::Test].into_iter();
+                parts.for_each(|part| images.part(part).add_to(&mut sum));
+            }
+            Self::Text(text) => {
+                for part in [Part::Train, Part::Valid, Part::Test] {
+                    text.part(part).iter().for_each(|token| sum.update(&token.to_le_bytes()));
+                    sum.update(b"\n");
+                }
+                (0..text.vocabulary().len() as u32)
+                    .for_each(|token| sum.update(text.vocabulary().symbol(token).as_bytes()));
+            }
+        }
+        sum.finalize()
     }
 
     /// Number of examples: images, or tokens that can be predicted.

@@ -1,15 +1,37 @@
 //! What can be wrong with a data file.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
+
+use crate::files::Kind;
 
 /// A data set could not be read: which file, and what is wrong with it.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: {fault}", file.display())]
 pub struct DataError {
     /// The file, or the folder in which a file is missing.
     pub file: PathBuf,
     /// What is wrong.
     pub fault: DataFault,
+    /// What the file is, if it is no file of the data set.
+    found: Option<Box<Kind>>,
+}
+
+impl fmt::Display for DataError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (file, fault) = (self.file.display(), &self.fault);
+        match &self.found {
+            Some(kind) => write!(f, "{file}: this is {kind} ({fault})"),
+            None => write!(f, "{file}: {fault}"),
+        }
+    }
+}
+
+impl DataError {
+    /// Says what the file is, by its content, unless it is of the kind that was expected.
+    pub(super) fn seen(self, content: &[u8], expected: &str) -> Self {
+        let found = if content.is_empty() { Some(Kind::EMPTY) } else { Kind::of(content) };
+        Self { found: found.filter(|kind| kind.name != expected).map(Box::new), ..self }
+    }
 }
 
 /// What is wrong with a file.
@@ -24,6 +46,12 @@ pub enum DataFault {
     Missing {
         /// Names that would have been accepted.
         wanted: String,
+    },
+    /// The data set does not ship with the trainer, and no folder was given.
+    #[error("it does not ship with the trainer: give --data-dir, the folder with {wanted}")]
+    NoFolder {
+        /// The files that the folder should have.
+        wanted: &'static str,
     },
     /// More than one file could be meant.
     #[error("more than one file for the {part} part: {names}")]
@@ -122,16 +150,27 @@ pub enum DataFault {
         what: String,
     },
     /// The text is not UTF-8.
-    #[error("not UTF-8 from byte {offset} on")]
+    #[error("not UTF-8 from byte {offset} on; convert it to UTF-8")]
     BadText {
         /// Offset of the first bad byte.
         offset: usize,
     },
+    /// The text holds a byte that no text has.
+    #[error("control byte {byte:#04x} at byte {offset}: not a text, or a damaged one")]
+    ControlByte {
+        /// The byte.
+        byte: u8,
+        /// Its offset.
+        offset: usize,
+    },
+    /// The file is of another kind.
+    #[error("not a text")]
+    NotText,
 }
 
 impl DataFault {
     /// Names the file that has this fault.
     pub(crate) fn of(self, file: impl AsRef<Path>) -> DataError {
-        DataError { file: file.as_ref().to_path_buf(), fault: self }
+        DataError { file: file.as_ref().to_path_buf(), fault: self, found: None }
     }
 }

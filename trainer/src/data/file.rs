@@ -49,7 +49,32 @@ pub(super) fn find(folder: &Path, names: &[&str]) -> Result<PathBuf, DataError> 
     candidates
         .into_iter()
         .find(|path| path.is_file())
-        .ok_or_else(|| DataFault::Missing { wanted: format!("{} (or .gz)", names.join(", ")) }.of(folder))
+        .ok_or_else(|| missing(folder, &format!("{} (or .gz)", names.join(", "))))
+}
+
+/// Endings of archives that data sets come in.
+const ARCHIVES: [&str; 5] = [".tar.gz", ".tgz", ".tar", ".zip", ".parquet"];
+
+/// Says which file is not there, and what is there in its place.
+pub(super) fn missing(folder: &Path, wanted: &str) -> DataError {
+    let there = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let mut there: Vec<String> = there.map(|name| name.to_string_lossy().into_owned()).collect();
+    there.sort();
+    let is_archive = |name: &&String| ARCHIVES.iter().any(|ending| name.ends_with(ending));
+    let is_for_python = |name: &String| name == "data_batch_1" || name == "cifar-10-batches-py";
+    let wanted = match there.iter().find(is_archive) {
+        _ if there.iter().any(is_for_python) => {
+            format!(
+                "{wanted}; here is the version for Python: download the binary version, cifar-10-binary.tar.gz"
+            )
+        }
+        Some(name) if name.ends_with(".parquet") => {
+            format!("{wanted}; {name} is a Parquet file: write its content into files of that kind")
+        }
+        Some(name) => format!("{wanted}; {name} is an archive: unpack it there"),
+        None => wanted.to_owned(),
+    };
+    DataFault::Missing { wanted }.of(folder)
 }
 
 #[cfg(test)]

@@ -37,8 +37,10 @@ fn load_part(folder: &Path, part: &str) -> Result<ImageSet, DataError> {
     let (image_file, label_file) = (image_file?, label_file?);
     let images = file::read(&image_file, file::MAX_FILE_BYTES)?;
     let labels = file::read(&label_file, file::MAX_FILE_BYTES)?;
-    let (shape, pixels) = parse_images(&images).map_err(|fault| fault.of(&image_file))?;
-    let labels = parse_labels(&labels).map_err(|fault| fault.of(&label_file))?;
+    let (shape, pixels) = parse_images(&images)
+        .map_err(|fault| fault.of(&image_file).seen(&images, "an IDX file of images"))?;
+    let labels = parse_labels(&labels)
+        .map_err(|fault| fault.of(&label_file).seen(&labels, "an IDX file of labels"))?;
     check_counts(shape, pixels, labels, &label_file).map_err(|fault| fault.of(&image_file))?;
     // Any other fault is in a label.
     ImageSet::new(shape, pixels.to_vec(), labels.to_vec(), CLASSES).map_err(|fault| fault.of(&label_file))

@@ -97,6 +97,13 @@ impl ImageSet {
         u32::from(self.labels[index])
     }
 
+    /// Adds shape, pixels and labels to a checksum.
+    pub(super) fn add_to(&self, sum: &mut crc32fast::Hasher) {
+        self.shape.iter().for_each(|&side| sum.update(&(side as u64).to_le_bytes()));
+        sum.update(&self.pixels);
+        sum.update(&self.labels);
+    }
+
     /// Number of images of each class.
     pub fn class_counts(&self, classes: usize) -> Vec<usize> {
         let mut counts = vec![0; classes];

@@ -56,11 +56,11 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// `Missing` if a folder is needed and there is none; otherwise the errors of the loader.
+    /// `NoFolder` if a folder is needed and none was given; otherwise the errors of the loader.
     pub fn load(self, folder: Option<&Path>) -> Result<Dataset, DataError> {
         let needed = || {
-            let wanted = "a folder with the files of this data set".to_owned();
-            folder.ok_or_else(|| DataFault::Missing { wanted }.of(PathBuf::from(self.to_string())))
+            let fault = || DataFault::NoFolder { wanted: self.files() }.of(PathBuf::from(self.to_string()));
+            folder.ok_or_else(fault)
         };
         match self {
             Self::Optdigits => optdigits::load(),
@@ -91,6 +91,20 @@ impl Source {
             Self::Ptb | Self::WikiText2 => text::load_named(&self.to_string(), folder, Level::Words),
             Self::Text(level) => text::load(folder, level),
             Self::Optdigits | Self::TinyShakespeare => self.load(None),
+        }
+    }
+
+    /// The files that its folder should have, in words.
+    fn files(self) -> &'static str {
+        match self {
+            Self::Mnist | Self::FashionMnist => {
+                "train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, plain or .gz"
+            }
+            Self::Cifar10 => "data_batch_1.bin to data_batch_5.bin and test_batch.bin",
+            Self::Ptb => "ptb.train.txt, ptb.valid.txt and ptb.test.txt",
+            Self::WikiText2 => "wiki.train.tokens, wiki.valid.tokens and wiki.test.tokens",
+            Self::Text(_) => "train.txt, valid.txt and test.txt, or a single file of text",
+            Self::Optdigits | Self::TinyShakespeare => "nothing",
         }
     }
 
@@ -144,7 +158,11 @@ mod tests {
 
     #[test]
     fn a_needed_folder_is_asked_for() {
-        let error = Source::Cifar10.load(None).unwrap_err();
-        assert_eq!(error.to_string(), "cifar-10: no such file: a folder with the files of this data set");
+        for (name, source) in Source::NAMES.iter().filter(|(_, source)| !source.is_shipped()) {
+            let said = source.load(None).unwrap_err().to_string();
+            let begin =
+                format!("{name}: it does not ship with the trainer: give --data-dir, the folder with ");
+            assert!(said.starts_with(&begin) && said.len() > begin.len() + 20, "{said}");
+        }
     }
 }

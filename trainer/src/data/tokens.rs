@@ -28,6 +28,14 @@ pub struct Text {
     train: Vec<u32>,
     valid: Option<Vec<u32>>,
     test: Vec<u32>,
+    unknown: Unknown,
+}
+
+/// Tokens of a part that the training part does not have, by part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Unknown {
+    valid: usize,
+    test: usize,
 }
 
 impl Vocabulary {
@@ -79,9 +87,9 @@ impl Text {
     /// As [`Text::from_parts`].
     pub fn from_one(name: &str, level: Level, text: &str) -> Result<Self, DataFault> {
         let mut vocabulary = vocabulary_of(level, text)?;
-        let mut train = encode(&mut vocabulary, level, text)?;
+        let (mut train, _) = encode(&mut vocabulary, level, text)?;
         let test = train.split_off(train.len() / 10 * 9 + train.len() % 10 * 9 / 10);
-        Self::check(name, vocabulary, train, None, test)
+        Self::check(name, vocabulary, (train, None, test), Unknown::default())
     }
 
     /// Tokenises a text that comes in parts. The vocabulary is that of the training part: characters in the
@@ -102,18 +110,19 @@ impl Text {
         test: &str,
     ) -> Result<Self, DataFault> {
         let mut vocabulary = vocabulary_of(level, train)?;
-        let train = encode(&mut vocabulary, level, train)?;
+        let (train, _) = encode(&mut vocabulary, level, train)?;
         let valid = valid.map(|text| encode(&mut vocabulary, level, text)).transpose()?;
-        let test = encode(&mut vocabulary, level, test)?;
-        Self::check(name, vocabulary, train, valid, test)
+        let (test, unknown) = encode(&mut vocabulary, level, test)?;
+        let (valid, of_valid) = valid.unzip();
+        let unknown = Unknown { valid: of_valid.unwrap_or(unknown), test: unknown };
+        Self::check(name, vocabulary, (train, valid, test), unknown)
     }
 
     fn check(
         name: &str,
         vocabulary: Vocabulary,
-        train: Vec<u32>,
-        valid: Option<Vec<u32>>,
-        test: Vec<u32>,
+        (train, valid, test): (Vec<u32>, Option<Vec<u32>>, Vec<u32>),
+        unknown: Unknown,
     ) -> Result<Self, DataFault> {
         for part in [Some(&train), valid.as_ref(), Some(&test)].into_iter().flatten() {
             match part.len() {
@@ -122,12 +131,27 @@ impl Text {
                 _ => {}
             }
         }
-        Ok(Self { name: name.to_owned(), vocabulary, train, valid, test })
+        Ok(Self { name: name.to_owned(), vocabulary, train, valid, test, unknown })
+    }
+
+    /// The share of a part that the training part does not have: words that became `<unk>`.
+    pub fn unknown_share(&self, part: Part) -> f64 {
+        let unknown = match part {
+            Part::Train => 0,
+            Part::Valid => self.unknown.valid,
+            Part::Test => self.unknown.test,
+        };
+        unknown as f64 / self.part(part).len() as f64
     }
 
     /// Short name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether there is a validation part of its own.
+    pub fn has_valid(&self) -> bool {
+        self.valid.is_some()
     }
 
     /// The different tokens.
@@ -177,17 +201,16 @@ fn vocabulary_of(level: Level, text: &str) -> Result<Vocabulary, DataFault> {
     Ok(vocabulary)
 }
 
-fn encode(vocabulary: &mut Vocabulary, level: Level, text: &str) -> Result<Vec<u32>, DataFault> {
-    let mut tokens = Vec::new();
+/// The tokens of a text, and how many of them are not in the vocabulary.
+fn encode(vocabulary: &mut Vocabulary, level: Level, text: &str) -> Result<(Vec<u32>, usize), DataFault> {
+    let (mut tokens, mut unknown) = (Vec::new(), 0);
     each_symbol(level, text, |symbol| {
-        let token = match vocabulary.token(symbol) {
-            Some(token) => token,
-            None => vocabulary.insert(UNKNOWN)?,
-        };
-        tokens.push(token);
+        let known = vocabulary.token(symbol);
+        unknown += usize::from(known.is_none());
+        tokens.push(known.map_or_else(|| vocabulary.insert(UNKNOWN), Ok)?);
         Ok(())
     })?;
-    Ok(tokens)
+    Ok((tokens, unknown))
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ impl EventFile {
         Ok(events)
     }
 
-    /// Appends the event of a step, which is on disk when this returns.
+    /// Appends the event of a step, which the system has when this returns.
     ///
     /// # Errors
     ///

@@ -6,8 +6,10 @@
 use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
+use crate::checkpoint::{Store, way_out};
+use crate::files::{self, OutputError, ensure_apart};
 use crate::record::Metrics;
 
 /// A folder cannot be made, or a file in it cannot be written. The text is one line.
@@ -28,19 +30,42 @@ pub enum FolderError {
         /// Why.
         error: io::Error,
     },
+    /// A file that the command reads is one that it would write.
+    #[error("{}: {error}", path.display())]
+    Input {
+        /// The file that would be written.
+        path: PathBuf,
+        /// The file that is read.
+        error: OutputError,
+    },
     /// A file lacks what was written into it.
-    #[error("{}: damaged: {what}", path.display())]
+    #[error("{}: damaged: {what}{}", path.display(), way_out(before.as_deref()))]
     Damaged {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         what: String,
+        /// The newest whole checkpoint that needs no more than the file has, if there is one.
+        before: Option<PathBuf>,
     },
 }
 
 /// The file whose lock says that a process writes into the folder. The system releases the lock when that
 /// process ends, in whatever way. The file stays, because another process may be about to lock it.
 const LOCK: &str = ".lock";
+
+/// What commands write into a folder, or into one folder below it for each run.
+const WRITTEN: [&str; 9] = [
+    "config.toml",
+    "grid.toml",
+    "metrics.jsonl",
+    "summary.json",
+    "diverged.json",
+    "results.csv",
+    "report.html",
+    super::events::FILE,
+    LOCK,
+];
 
 /// A folder that this program may write into, and no other process does meanwhile.
 #[derive(Clone, Debug)]
@@ -55,6 +80,21 @@ fn fault(path: &Path) -> impl Fn(io::Error) -> FolderError + '_ {
 }
 
 impl Folder {
+    /// As [`create`](Self::create), for a command that reads these files.
+    ///
+    /// # Errors
+    ///
+    /// As [`create`](Self::create); `Input` if one of the files would be overwritten.
+    pub fn create_apart(path: &Path, force: bool, inputs: &[&Path]) -> Result<Self, FolderError> {
+        let below = fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+        for folder in std::iter::once(path.to_path_buf()).chain(below.filter(|below| below.is_dir())) {
+            for path in WRITTEN.map(|name| folder.join(name)) {
+                ensure_apart(&path, inputs).map_err(|error| FolderError::Input { path, error })?;
+            }
+        }
+        Self::create(path, force)
+    }
+
     /// Makes the folder and tries whether it can be written to.
     ///
     /// # Errors
@@ -99,9 +139,7 @@ impl Folder {
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(FolderError::InUse(path.to_path_buf())),
-            // On a file system without locks, an unprotected run is better than none.
-            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
-            Err(TryLockError::Error(error)) => return Err(fault(&name)(error)),
+            Err(TryLockError::Error(error)) => without_lock(error, path).map_err(fault(&name))?,
         }
         Ok(Self { path: path.to_path_buf(), _lock: Arc::new(file) })
     }
@@ -120,21 +158,14 @@ impl Folder {
         self.path.join(name)
     }
 
-    /// Writes a file, whole or not at all.
+    /// Writes a file, whole or not at all, and flushes it to the disk.
     ///
     /// # Errors
     ///
     /// `Io`; a file of that name is then as it was.
     pub fn write(&self, name: &str, content: &str) -> Result<PathBuf, FolderError> {
         let path = self.file(name);
-        let whole = || -> io::Result<()> {
-            let mut file = tempfile::NamedTempFile::new_in(&self.path)?;
-            file.write_all(content.as_bytes())?;
-            make_readable(file.as_file())?;
-            file.persist(&path)?;
-            Ok(())
-        };
-        whole().map_err(fault(&path))?;
+        files::write(&path, |file| file.write_all(content.as_bytes())).map_err(fault(&path))?;
         Ok(path)
     }
 
@@ -165,7 +196,7 @@ impl Folder {
     pub fn metrics_behind(&self, steps: u64) -> Result<(Vec<Metrics>, MetricsFile), FolderError> {
         let path = self.file("metrics.jsonl");
         let text = read_written(&path)?;
-        let (metrics, len) = parse(&text, steps).map_err(damaged(&path))?;
+        let (metrics, len) = parse(&text, steps).map_err(self.short_of(&path))?;
         let mut kept = text[..len].to_owned();
         if !kept.is_empty() && !kept.ends_with('\n') {
             kept.push('\n');
@@ -182,8 +213,16 @@ impl Folder {
     /// `Damaged` when the file or a line is missing, or a line is not one of metrics; `Io`.
     pub fn read_metrics(&self, steps: u64) -> Result<Vec<Metrics>, FolderError> {
         let path = self.file("metrics.jsonl");
-        let (metrics, _) = parse(&read_written(&path)?, steps).map_err(damaged(&path))?;
+        let (metrics, _) = parse(&read_written(&path)?, steps).map_err(self.short_of(&path))?;
         Ok(metrics)
+    }
+
+    /// As [`damaged`], with the checkpoint that needs no more than the lines which are there.
+    fn short_of<'a>(&'a self, path: &'a Path) -> impl Fn(Short) -> FolderError + 'a {
+        move |Short { lines, what }| {
+            let before = Store::of_run(&self.path).newest_whole(lines);
+            FolderError::Damaged { path: path.to_path_buf(), what, before }
+        }
     }
 
     /// Begins `metrics.jsonl`.
@@ -199,7 +238,7 @@ impl Folder {
 }
 
 fn damaged(path: &Path) -> impl Fn(String) -> FolderError + '_ {
-    |what| FolderError::Damaged { path: path.to_path_buf(), what }
+    |what| FolderError::Damaged { path: path.to_path_buf(), what, before: None }
 }
 
 /// The text of a file that this program wrote.
@@ -211,34 +250,37 @@ fn read_written(path: &Path) -> Result<String, FolderError> {
     })
 }
 
+/// A record that lacks steps: how many lines are good, and what is wrong after them.
+struct Short {
+    lines: u64,
+    what: String,
+}
+
 /// The first `steps` lines, and how many bytes they take.
-fn parse(text: &str, steps: u64) -> Result<(Vec<Metrics>, usize), String> {
+fn parse(text: &str, steps: u64) -> Result<(Vec<Metrics>, usize), Short> {
     let (mut metrics, mut len) = (Vec::new(), 0);
     for (step, line) in (0..steps).zip(text.split_inclusive('\n')) {
-        let read: Metrics =
-            serde_json::from_str(line).map_err(|error| format!("line {}: {error}", step + 1))?;
+        let short = |what: String| Short { lines: step, what: format!("line {}: {what}", step + 1) };
+        let read: Metrics = serde_json::from_str(line).map_err(|error| short(error.to_string()))?;
         if read.step != step {
-            return Err(format!("line {}: step {} instead of {step}", step + 1, read.step));
+            return Err(short(format!("step {} instead of {step}", read.step)));
         }
         metrics.push(read);
         len += line.len();
     }
     match metrics.len() as u64 {
-        found if found < steps => Err(format!("{found} lines, but {steps} steps are done")),
+        lines if lines < steps => {
+            Err(Short { lines, what: format!("{lines} lines, but {steps} steps are done") })
+        }
         _ => Ok((metrics, len)),
     }
 }
 
-/// Temporary files are readable only by their owner; results are for everyone who may read the folder.
-#[cfg(unix)]
-fn make_readable(file: &File) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    file.set_permissions(fs::Permissions::from_mode(0o644))
-}
-
-#[cfg(not(unix))]
-fn make_readable(_: &File) -> io::Result<()> {
-    Ok(())
+/// On a file system without locks, an unprotected run is better than none.
+fn without_lock(error: io::Error, folder: &Path) -> io::Result<()> {
+    static ONCE: Once = Once::new();
+    let lacks = "this file system has no locks; let no other process write here";
+    files::unless_unsupported(Err(error), &ONCE, folder, lacks)
 }
 
 /// `metrics.jsonl`: one object a line, one line a step.
@@ -249,7 +291,16 @@ pub struct MetricsFile {
 }
 
 impl MetricsFile {
-    /// Appends a line, which is on disk when this returns.
+    /// Flushes all lines to the disk: a checkpoint that is there after a power failure has its lines.
+    ///
+    /// # Errors
+    ///
+    /// `Io`.
+    pub fn sync(&mut self) -> Result<(), FolderError> {
+        files::sync(self.file.get_ref(), &self.path).map_err(fault(&self.path))
+    }
+
+    /// Appends a line, which the system has when this returns.
     ///
     /// # Errors
     ///

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
 use super::{Metrics, Origin};
+use crate::files::{json_fault, read_text};
 
 /// A run as its file has it.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,13 +38,13 @@ pub struct LoggedRun {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
-    /// The system refused.
-    #[error("{}: {error}", path.display())]
-    Io {
+    /// The system refused, or the file is no text.
+    #[error("{}: {what}", path.display())]
+    Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
-        error: io::Error,
+        /// What the system says, or what the file is.
+        what: String,
     },
     /// A folder of runs, such as a comparison, in place of one of them.
     #[error("{}: not a run, but a folder of runs: {}", path.display(), runs.join(", "))]
@@ -55,14 +55,14 @@ pub enum LogError {
         runs: Vec<String>,
     },
     /// A line is not one of metrics.
-    #[error("{}: line {line}: {error}", path.display())]
+    #[error("{}: line {line}: {what}", path.display())]
     Line {
         /// The file.
         path: PathBuf,
         /// Counts from 1.
         line: usize,
         /// Why.
-        error: serde_json::Error,
+        what: String,
     },
     /// There is no line.
     #[error("{}: no step was recorded", .0.display())]
@@ -98,6 +98,16 @@ struct Summary {
 }
 
 impl LoggedRun {
+    /// The files that are read of a run, or of all those in a folder of runs.
+    pub(crate) fn files(path: &Path) -> Vec<PathBuf> {
+        let files = |file: PathBuf| {
+            let beside = ["config.toml", "summary.json"].map(|name| file.with_file_name(name));
+            std::iter::once(file).chain(beside)
+        };
+        let below = runs_in(path).into_iter().map(|run| file_of(Path::new(&run)));
+        std::iter::once(file_of(path)).chain(below).flat_map(files).collect()
+    }
+
     /// Reads `metrics.jsonl` in a folder, or the file that is named itself. A last line without its end, of a
     /// run that is under way, is left out.
     ///
@@ -105,9 +115,9 @@ impl LoggedRun {
     ///
     /// [`LogError`].
     pub fn read(path: &Path) -> Result<Self, LogError> {
-        let file = if path.is_dir() { path.join("metrics.jsonl") } else { path.to_path_buf() };
-        let text = fs::read_to_string(&file).map_err(|error| match runs_in(path) {
-            runs if runs.is_empty() => LogError::Io { path: file.clone(), error },
+        let file = file_of(path);
+        let text = read_text(&file).map_err(|what| match runs_in(path) {
+            runs if runs.is_empty() => LogError::Unreadable { path: file.clone(), what },
             runs => LogError::FolderOfRuns { path: path.to_path_buf(), runs },
         })?;
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
@@ -117,7 +127,7 @@ impl LoggedRun {
             let line: Line = serde_json::from_str(line).map_err(|error| LogError::Line {
                 path: file.clone(),
                 line: number + 1,
-                error,
+                what: json_fault(line, &error),
             })?;
             codec = line.codec.or(codec);
             steps.insert(line.metrics.step, line.metrics);
@@ -125,7 +135,7 @@ impl LoggedRun {
         if steps.is_empty() {
             return Err(LogError::Empty(file));
         }
-        let (config, summary) = (config_beside(&file), summary_beside(&file));
+        let (config, summary) = (config_beside(&file)?, summary_beside(&file)?);
         let metrics = steps.into_values().collect();
         Ok(Self {
             name: name_of(&file),
@@ -172,6 +182,11 @@ impl LoggedRun {
     }
 }
 
+/// The file of a run that is named by its folder, or by the file.
+fn file_of(path: &Path) -> PathBuf {
+    if path.is_dir() { path.join("metrics.jsonl") } else { path.to_path_buf() }
+}
+
 /// Runs in a folder that is none itself.
 fn runs_in(folder: &Path) -> Vec<String> {
     let inside = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -193,16 +208,33 @@ fn name_of(file: &Path) -> String {
     named.file_name().unwrap_or(named.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// Without keys if there is no such file: the hook writes none.
-fn config_beside(file: &Path) -> Config {
-    let text = fs::read_to_string(file.with_file_name("config.toml")).unwrap_or_default();
-    toml::from_str(&text).unwrap_or_default()
+/// What a file beside the metrics says. Without keys if there is no such file: the hook writes none, and a
+/// run that is under way has no summary.
+fn beside<T: Default>(
+    file: &Path,
+    name: &str,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Result<T, LogError> {
+    let path = file.with_file_name(name);
+    if !path.exists() {
+        return Ok(T::default());
+    }
+    let read = read_text(&path).and_then(|text| parse(&text));
+    read.map_err(|what| LogError::Unreadable { path, what })
 }
 
-/// Without keys if there is no such file: a run that is under way has none.
-fn summary_beside(file: &Path) -> Summary {
-    let text = fs::read_to_string(file.with_file_name("summary.json")).unwrap_or_default();
-    serde_json::from_str(&text).unwrap_or_default()
+/// Keys of a file of another program count as missing.
+fn config_beside(file: &Path) -> Result<Config, LogError> {
+    let read = |text: &str| text.parse().map_err(|error: toml::de::Error| error.message().to_owned());
+    let table: toml::Table = beside(file, "config.toml", read)?;
+    Ok(table.try_into().unwrap_or_default())
+}
+
+/// As [`config_beside`].
+fn summary_beside(file: &Path) -> Result<Summary, LogError> {
+    let read = |text: &str| serde_json::from_str(text).map_err(|error| json_fault(text, &error));
+    let value: serde_json::Value = beside(file, "summary.json", read)?;
+    Ok(serde_json::from_value(value).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -252,6 +284,16 @@ mod tests {
         let both = names(run_beside(&line(0, "1.0", ""), Some(config)).expect("a run"));
         assert_eq!(both, (Some("dgc:density=0.01".to_owned()), Some("steps:0=0.1".to_owned())));
         assert_eq!(names(run_of(&line(0, "1.0", "")).expect("a run")), (None, None));
+    }
+
+    #[test]
+    fn a_damaged_record_beside_it_is_named_and_not_taken_for_none() {
+        for config in ["codec = topk\n", "codec = \"none\nlr = 1", "<html>", "\0\0"] {
+            let told = run_beside(&line(0, "1.0", ""), Some(config)).expect_err("damaged").to_string();
+            assert!(told.contains("config.toml: "), "{config}: {told}");
+        }
+        // One of another program is none.
+        assert_eq!(run_beside(&line(0, "1.0", ""), Some("codec = 5\n")).expect("a run").codec, None);
     }
 
     #[test]

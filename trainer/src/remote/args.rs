@@ -1,6 +1,6 @@
 //! What both ends are told in the same words.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gradwire_transports::zmq::{KeyPair, Security, ZmqError};
@@ -20,6 +20,11 @@ pub struct KeyArgs {
 }
 
 impl KeyArgs {
+    /// The file with the key, if there is one.
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.key.as_deref()
+    }
+
     pub(super) fn security(&self) -> Result<Security, ZmqError> {
         match &self.key {
             Some(path) => Ok(Security::Curve(KeyPair::read(path)?)),

@@ -1,6 +1,7 @@
 //! `trainer join`: a worker of a run that another machine serves.
 
 use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 
 use gradwire_transports::exchange::{ExchangeError, ServerOptions};
@@ -92,13 +93,14 @@ struct Run<'a> {
     next: Option<u64>,
 }
 
-/// Works until the run is over.
+/// Works until the run is over, with settings that may be from a file.
 pub(crate) fn join(
     args: &JoinArgs,
-    settings: Settings,
+    (settings, told): (Settings, Option<&Path>),
     again: &Again,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
+    args.trace.ensure_apart(&[told, args.keys.file(), args.server_key.as_deref().map(Path::new)])?;
     let security = args.keys.security().map_err(RemoteError::from)?;
     let begin = &args.keep.begin;
     let (found, config) = match begin.find(&settings, || resolve(settings.clone()), "trainer join")? {

@@ -25,7 +25,8 @@ const MESSAGES: usize = 4096;
 /// Everything that must be equal at both ends.
 fn terms(job: &Job, downlink: &Spec) -> Terms {
     let terms = Terms::new(&job.layout.as_ref(), &job.spec).with("downlink", downlink);
-    let settings = job.config.to_toml();
+    // A job is only made of settings that can be written down.
+    let settings = job.config.to_toml().unwrap_or_else(|error| error.to_string());
     let keys = settings.lines().filter_map(|line| line.split_once(" = "));
     let shared = keys.filter(|(key, _)| !LOCAL_KEYS.contains(key));
     shared.fold(terms, |terms, (key, value)| terms.with(key, value.trim_matches('"')))

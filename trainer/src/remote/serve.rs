@@ -109,13 +109,14 @@ struct Run<'a> {
     observer: Delayed<'a>,
 }
 
-/// Serves one run to its end.
+/// Serves one run to its end, with settings that may be from a file.
 pub(crate) fn serve(
     args: &ServeArgs,
-    settings: Settings,
+    (settings, told): (Settings, Option<&Path>),
     again: &Again,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
+    args.trace.ensure_apart(&[told, args.keys.file(), args.peers.as_deref()])?;
     let security = args.keys.security().map_err(RemoteError::from)?;
     // First, so that no change of the file is missed.
     let list = args.peers.as_deref().filter(|_| !args.keys.insecure).map(List::new);
@@ -141,7 +142,10 @@ pub(crate) fn serve(
     let bound = Bound::new(options).map_err(RemoteError::from)?;
     let folder = match (&checkpoint, run) {
         (Some(checkpoint), Some(run)) => reopen(&run, &job, checkpoint)?,
-        _ => create_folder(&job, &args.begin.output(&args.output))?,
+        _ => {
+            let read = [told, args.keys.file(), args.peers.as_deref()];
+            create_folder(&job, &args.begin.output(&args.output), &read)?
+        }
     };
     let again = listening_again(again, &bound, &args.listen);
     announce(&bound, per_peer, out)?;

@@ -9,7 +9,8 @@ use gradwire_transports::exchange::ExchangeError;
 use gradwire_transports::zmq::ZmqTransport;
 use serde::Serialize;
 
-use crate::command::RemoteError;
+use crate::command::{Failure, RemoteError};
+use crate::files::ensure_apart;
 use crate::record::StepRecord;
 use crate::step::{StepError, Worker};
 
@@ -24,6 +25,14 @@ pub(super) struct TraceArgs {
 }
 
 impl TraceArgs {
+    /// Refuses a file that the command reads: the trace grows at its end.
+    pub(super) fn ensure_apart(&self, read: &[Option<&Path>]) -> Result<(), Failure> {
+        let inputs: Vec<&Path> = read.iter().copied().flatten().collect();
+        let apart =
+            |path: &PathBuf| ensure_apart(path, &inputs).map_err(|error| Failure::of_file(path, error));
+        self.trace.iter().try_for_each(apart)
+    }
+
     pub(super) fn open(&self) -> Result<Option<Trace>, RemoteError> {
         self.trace.as_deref().map(Trace::open).transpose()
     }

@@ -89,7 +89,7 @@ pub fn html(comparison: &Comparison, title: &str) -> String {
         figures: plot::all(&shown),
         codecs: codec_words(comparison),
         is_text: comparison.is_text,
-        settings: comparison.config.to_toml(),
+        settings: comparison.config.to_toml().unwrap_or_else(|error| error.to_string()),
         origins: origins(comparison),
     };
     // Every part of the page is a string: nothing of it can fail.

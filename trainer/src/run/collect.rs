@@ -229,6 +229,8 @@ impl Collected {
             ));
         }
         notes.extend(warm_up(job));
+        notes.extend(job.dataset.about());
+        notes.extend(job.dataset.doubt());
         let (gone, norm) = (self.totals.departures, self.totals.lost_nanos as f64 * 1e-9);
         if gone > 0 || norm > 0.0 {
             notes.push(format!(

@@ -6,7 +6,7 @@ use super::observer::Observer;
 use super::outcome::Outcome;
 use super::threads::run_with_models;
 use crate::checkpoint::{Checkpoint, Store};
-use crate::job::Job;
+use crate::job::{Job, JobError};
 use crate::process::interrupt;
 use crate::record::Metrics;
 use crate::record::events::{self, EventFile};
@@ -34,6 +34,7 @@ impl Observer for Watch<'_> {
     }
 
     fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<(), String> {
+        self.metrics.sync().map_err(|error| error.to_string())?;
         let written = self.checkpoints.write(checkpoint, &self.job.layout);
         written.map(|_| ()).map_err(|error| format!("checkpoint not written: {error}"))
     }
@@ -69,7 +70,8 @@ pub fn write_down<E: From<RunError>>(
     run: impl FnOnce(&mut dyn Observer) -> Result<Outcome, E>,
 ) -> Result<Outcome, E> {
     Store::of_run(folder.path()).clear().map_err(|error| RunError::Observer(error.to_string()))?;
-    folder.write("config.toml", &job.config.to_toml()).map_err(|error| written(&error))?;
+    let config = job.config.to_toml().map_err(|error| RunError::from(JobError::from(error)))?;
+    folder.write("config.toml", &config).map_err(|error| written(&error))?;
     let files = folder.metrics().and_then(|metrics| Ok((metrics, events(job, folder, &[])?)));
     watched(job, folder, files.map_err(|error| written(&error))?, label, lines, run)
 }
@@ -137,6 +139,7 @@ fn watched<E: From<RunError>>(
     let checkpoints = Store::of_run(folder.path());
     let progress = Progress::showing(&job.evaluating, label, job.steps, lines);
     let progress = if job.validates_on_test() { progress.on_test() } else { progress };
+    job.dataset.doubt().iter().for_each(|doubt| progress.line(&format!("{label}: {doubt}")));
     let mut watch = Watch { job, checkpoints, metrics, events, progress };
     let outcome = run(&mut watch);
     watch.progress.finish();

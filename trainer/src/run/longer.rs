@@ -49,9 +49,12 @@ impl RunConfig {
     /// Whether a run of this configuration does the first steps of one of `longer`: they differ in their
     /// length at most, and no rate depends on that.
     pub(crate) fn begins(&self, longer: &Self) -> bool {
-        let (epochs, steps) = (longer.epochs, longer.steps);
-        let is_free = !self.rates_depend_on_length();
-        self == longer || is_free && Self { epochs, steps, ..self.clone() } == *longer
+        self == longer || !self.rates_depend_on_length() && self.is_alike_but_for_length(longer)
+    }
+
+    /// Whether two configurations differ in their length at most.
+    pub(crate) fn is_alike_but_for_length(&self, other: &Self) -> bool {
+        Self { epochs: other.epochs, steps: other.steps, ..self.clone() } == *other
     }
 
     fn rates_depend_on_length(&self) -> bool {
@@ -129,11 +132,13 @@ impl Job {
 pub(crate) fn extend(job: &Job, folder: &Folder, checkpoint: &Checkpoint) -> Result<Checkpoint, RunError> {
     let longer = Checkpoint { config: job.config.clone(), ..checkpoint.clone() };
     let fault = |error: FolderError| RunError::Observer(error.to_string());
+    let config = job.config.to_toml().map_err(JobError::from)?;
     // The run cannot go on without them, so nothing is written then.
     folder.read_metrics(checkpoint.steps).map_err(fault)?;
+    // First, so that a process that is killed leaves a folder which says what it was to become.
+    folder.write("config.toml", &config).map_err(fault)?;
     let written = Store::of_run(folder.path()).write(&longer, &job.layout);
     written.map_err(|error| RunError::Observer(format!("checkpoint not written: {error}")))?;
-    folder.write("config.toml", &job.config.to_toml()).map_err(fault)?;
     // It is that of the shorter run.
     folder.remove("summary.json").map_err(fault)?;
     Ok(longer)

@@ -19,7 +19,7 @@ use crate::job::{Job, JobError};
 use crate::process::interrupt;
 use crate::process::launch::Launch;
 use crate::range::{RangeError, require};
-use crate::record::folder::{Folder, FolderError};
+use crate::record::folder::Folder;
 use crate::run::in_folder::{go_on_writing, write_down};
 use crate::run::processes::{follow, lead};
 use crate::run::{Control, Length, Observer, Outcome, RunError};
@@ -35,7 +35,7 @@ use crate::run::{Control, Length, Observer, Outcome, RunError};
 pub(crate) fn train(
     launch: Launch,
     config: RunConfig,
-    folder: &dyn Fn(&Job) -> Result<Folder, FolderError>,
+    folder: &dyn Fn(&Job) -> Result<Folder, Failure>,
     again: &Again,
     out: &mut impl Write,
 ) -> Result<(), Failure> {

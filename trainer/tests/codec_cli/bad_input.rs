@@ -19,7 +19,11 @@ fn assert_gradient_refused(bytes: &[u8], expected: &str) {
     let (good, bad) = (bench.path("gradient.safetensors"), bench.write("bad", bytes));
     let output = bench.write("output", b"as it was");
     let parts = [bad.as_str(), expected];
-    assert_refused(&bench, &["encode", "--codec", "topk", "--input", &bad, "--output", &output], &parts);
+    assert_refused(
+        &bench,
+        &["encode", "--codec", "topk", "--input", &bad, "--force", "--output", &output],
+        &parts,
+    );
     assert_refused(&bench, &["bench", "--codec", "topk", "--input", &good, &bad], &parts);
     assert_refused(&bench, &["bench", "--json", "--codec", "topk", "--input", &good, &bad], &parts);
 }
@@ -30,7 +34,7 @@ fn assert_frame_refused(bytes: &[u8], expected: &str) {
     let (bad, layout) = (bench.write("bad", bytes), bench.path("gradient.safetensors"));
     let output = bench.write("output", b"as it was");
     let parts = [bad.as_str(), expected];
-    let decode = ["decode", "--input", &bad, "--output", &output];
+    let decode = ["decode", "--input", &bad, "--force", "--output", &output];
     assert_refused(&bench, &decode, &parts);
     assert_refused(&bench, &[&decode[..], &["--layout", &layout]].concat(), &parts);
     assert_refused(&bench, &["inspect", &bad], &parts);
@@ -43,8 +47,12 @@ fn missing_files_are_named() {
     let (missing, output) = (bench.path("missing"), bench.path("output"));
     let parts = [missing.as_str(), "No such file"];
     assert_refused(&bench, &["bench", "--codec", "topk", "--input", &missing], &parts);
-    assert_refused(&bench, &["encode", "--codec", "topk", "--input", &missing, "--output", &output], &parts);
-    assert_refused(&bench, &["decode", "--input", &missing, "--output", &output], &parts);
+    assert_refused(
+        &bench,
+        &["encode", "--codec", "topk", "--input", &missing, "--force", "--output", &output],
+        &parts,
+    );
+    assert_refused(&bench, &["decode", "--input", &missing, "--force", "--output", &output], &parts);
     assert_refused(&bench, &["inspect", &missing], &parts);
     let folder = bench.folder.path().to_str().unwrap();
     assert_refused(&bench, &["inspect", folder], &[folder, "not a regular file"]);
@@ -54,7 +62,7 @@ fn missing_files_are_named() {
 fn outputs_that_cannot_be_written_are_named() {
     let bench = Bench::new();
     let (input, folder) = (bench.path("gradient.safetensors"), bench.folder.path().to_str().unwrap());
-    let encode = ["encode", "--codec", "topk", "--input", &input, "--output"];
+    let encode = ["encode", "--codec", "topk", "--input", &input, "--force", "--output"];
     let nowhere = bench.path("missing/frame");
     assert_refused(&bench, &[&encode[..], &[nowhere.as_str()]].concat(), &[&nowhere, "No such file"]);
     assert_refused(&bench, &[&encode[..], &[folder]].concat(), &[folder, "not a regular file"]);
@@ -74,7 +82,7 @@ fn bad_spellings_name_the_key_and_what_it_allows() {
         assert_refused(&bench, &["bench", "--codec", "none", codec, "--input", &input], &[reason]);
         assert_refused(
             &bench,
-            &["encode", "--codec", codec, "--input", &input, "--output", &output],
+            &["encode", "--codec", codec, "--input", &input, "--force", "--output", &output],
             &[reason],
         );
     }
@@ -87,7 +95,7 @@ fn codecs_without_frames_are_not_encoded() {
     let parts = [input.as_str(), "powersgd:rank=1: this codec has no frames"];
     assert_refused(
         &bench,
-        &["encode", "--codec", "powersgd", "--input", &input, "--output", &output],
+        &["encode", "--codec", "powersgd", "--input", &input, "--force", "--output", &output],
         &parts,
     );
 }
@@ -100,6 +108,32 @@ fn files_that_are_not_safetensors_are_refused() {
     let mut huge = u64::MAX.to_le_bytes().to_vec();
     huge.extend([b' '; 100]);
     assert_gradient_refused(&huge, "its header would have 18446744073709551615 bytes, the file has 108");
+}
+
+#[test]
+fn files_of_other_kinds_are_named() {
+    let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 123456\n";
+    let array = b"\x93NUMPY\x01\0v\0{'descr': '<f4', 'fortran_order': False, 'shape': (8,), }";
+    let pytorch = b"PK\x03\x04\0\0\x08\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x10\0\x12\0archive/data.pkl";
+    let index = br#"{"metadata":{"total_size":8},"weight_map":{"a":"model-00001-of-00002.safetensors"}}"#;
+    let cases: [(&[u8], &str); 9] = [
+        (pytorch, "this is a PyTorch file: save the tensors with safetensors.torch.save_file"),
+        (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", "this is a Python pickle: save the tensors with"),
+        (array, "this is a NumPy array: save the arrays with safetensors.numpy.save_file"),
+        (b"\x1f\x8b\x08\0\0\0\0\0\0\x03 a gradient", "this is a gzip file: unpack it first"),
+        (b"<!DOCTYPE html>\n<html><body>Sign in</body>", "this is an HTML page: the download gave this"),
+        (pointer, "this is a pointer of Git LFS: fetch the file itself with: git lfs pull"),
+        (index, "this is the index of a model in several files: give one of the files"),
+        (b"GGUF\x03\0\0\0 and so on", "this is a GGUF file: "),
+        (&[0; 4096], "this is nothing but zeros: "),
+    ];
+    for (bytes, expected) in cases {
+        assert_gradient_refused(bytes, &format!("not a safetensors file: {expected}"));
+        assert_frame_refused(bytes, expected);
+    }
+    let bench = Bench::new();
+    assert_gradient_refused(&bench.encode("topk", 0), "this is a frame of gradwire: trainer codec decode");
+    assert_frame_refused(&bench.read("gradient.safetensors"), "bad magic number: this is a safetensors file");
 }
 
 #[test]
@@ -138,7 +172,11 @@ fn values_that_overflow_a_narrow_format_are_placed() {
     let file = safetensors_bytes(&[("a", "F32", &[2], le_bytes(&[1.0, 1e6]))]);
     let (input, output) = (bench.write("large", &file), bench.path("output"));
     let parts = [input.as_str(), "f16: value at coordinate 1 overflows", "(tensor 'a', element 1)"];
-    assert_refused(&bench, &["encode", "--codec", "f16", "--input", &input, "--output", &output], &parts);
+    assert_refused(
+        &bench,
+        &["encode", "--codec", "f16", "--input", &input, "--force", "--output", &output],
+        &parts,
+    );
     assert_refused(&bench, &["bench", "--codec", "f16", "--input", &input], &parts);
 }
 
@@ -170,7 +208,7 @@ fn a_wrong_checksum_writes_no_gradient() {
     let (frame, output) = (bench.write("frame", &frame), bench.path("output"));
     assert_refused(
         &bench,
-        &["decode", "--input", &frame, "--output", &output],
+        &["decode", "--input", &frame, "--force", "--output", &output],
         &[&frame, "checksum mismatch"],
     );
 }
@@ -181,7 +219,7 @@ fn frames_of_another_layout_are_refused() {
     bench.encode("topk", 0);
     let other = bench.write("other", &safetensors_bytes(&[("a", "F32", &[2], le_bytes(&[1.0, 2.0]))]));
     let (frame, output) = (bench.path("frame"), bench.path("output"));
-    let args = ["decode", "--input", &frame, "--output", &output, "--layout", &other];
+    let args = ["decode", "--input", &frame, "--force", "--output", &output, "--layout", &other];
     assert_refused(&bench, &args, &[&frame, "made for another layout than", &other]);
 }
 
@@ -192,7 +230,7 @@ fn lone_frames_beyond_the_limit_are_refused() {
     let (frame, output) = (bench.path("frame"), bench.path("output"));
     let parts = [frame.as_str(), "more than 2440 coordinates; raise --max-elements"];
     let limit = ["--max-elements", "2440"];
-    let decode = ["decode", "--input", &frame, "--output", &output];
+    let decode = ["decode", "--input", &frame, "--force", "--output", &output];
     assert_refused(&bench, &[&decode[..], &limit].concat(), &parts);
     assert_refused(&bench, &[&["inspect", frame.as_str()], &limit[..]].concat(), &parts);
 }

@@ -117,7 +117,7 @@ fn decode_takes_no_memory_for_what_a_frame_claims() {
     let output = bench.path("output");
     for (name, bytes, len) in frames().into_iter().filter(|(_, _, len)| *len == CLAIM) {
         let path = bench.write("frame", &bytes);
-        let args = ["decode", "--input", &path, "--output", &output];
+        let args = ["decode", "--input", &path, "--force", "--output", &output];
         let (_, why) = refused(&args);
         assert!(why.contains("covers more than 4194304 coordinates; raise --max-elements"), "{name}: {why}");
         let (_, kib) = watched(&args);
@@ -131,7 +131,7 @@ fn levels_that_are_not_there_are_missed_at_once() {
     let path = bench.write("frame", &forged(5, 1, CLAIM, 2, &elias()));
     let (output, limit) = (bench.path("output"), CLAIM.to_string());
     let begin = Instant::now();
-    let args = ["decode", "--input", &path, "--output", &output, "--max-elements", &limit];
+    let args = ["decode", "--input", &path, "--force", "--output", &output, "--max-elements", &limit];
     let (_, why) = refused(&args);
     assert!(why.contains("truncated"), "{why}");
     // To look for all of them takes ten times as long.
@@ -232,7 +232,7 @@ fn layouts_beyond_the_limit_are_refused() {
     let fingerprint = LayoutRef::flat(elements as usize).fingerprint();
     let frame = bench.write("frame", &forged(5, fingerprint, CLAIM, 2, &context(8, *b"\x80gradwire gradwi")));
     let output = bench.path("output");
-    for args in [&["decode", "--input", &frame, "--output", &output][..], &["inspect", &frame]] {
+    for args in [&["decode", "--input", &frame, "--force", "--output", &output][..], &["inspect", &frame]] {
         let args = [args, &["--layout", &layout]].concat();
         let (_, why) = refused(&args);
         assert!(

@@ -26,7 +26,7 @@ fn messages(mut file: &[u8]) -> Vec<&[u8]> {
 fn decoded(bench: &Bench, codec: &str, layout: &[&str]) -> Vec<u32> {
     bench.encode(codec, 0);
     let (frame, output) = (bench.path("frame"), bench.path("decoded"));
-    run(&[&["decode", "--input", &frame, "--output", &output], layout].concat());
+    run(&[&["decode", "--input", &frame, "--force", "--output", &output], layout].concat());
     tensors(&bench.read("decoded")).into_iter().flat_map(|(_, _, bits)| bits).collect()
 }
 
@@ -80,7 +80,7 @@ fn messages_that_do_not_belong_together_are_refused() {
         let output = bench.path("nothing");
         let input = bench.path("gradient.safetensors");
         let layout = ["--layout", &input];
-        for args in [&["decode", "--input", &bad, "--output", &output][..], &["inspect", &bad]] {
+        for args in [&["decode", "--input", &bad, "--force", "--output", &output][..], &["inspect", &bad]] {
             for args in [args.to_vec(), [args, &layout].concat()] {
                 let (stdout, why) = refused(&args);
                 assert_eq!(stdout, "");

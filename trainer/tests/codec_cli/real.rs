@@ -54,7 +54,16 @@ fn real_gradients_shrink_as_promised() {
             let row = &json_lines(&text)[0];
             assert!(row["ratio"].as_f64().unwrap() >= least_ratio, "{row}");
             assert!((0.0..1.0).contains(&row["nmse"].as_f64().unwrap()), "{row}");
-            run(&["encode", "--codec", codec, "--input", file, "--output", frame.to_str().unwrap()]);
+            run(&[
+                "encode",
+                "--codec",
+                codec,
+                "--input",
+                file,
+                "--force",
+                "--output",
+                frame.to_str().unwrap(),
+            ]);
             assert_eq!(row["bytes"], frame.metadata().unwrap().len(), "{row}");
         }
     }

@@ -154,7 +154,9 @@ impl Bench {
     pub(crate) fn encode(&self, codec: &str, seed: u64) -> Vec<u8> {
         let (input, output) = (self.path("gradient.safetensors"), self.path("frame"));
         let seed = seed.to_string();
-        run(&["encode", "--codec", codec, "--input", &input, "--output", &output, "--seed", &seed]);
+        run(&[
+            "encode", "--codec", codec, "--input", &input, "--force", "--output", &output, "--seed", &seed,
+        ]);
         self.read("frame")
     }
 

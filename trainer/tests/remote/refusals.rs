@@ -130,6 +130,10 @@ fn what_is_wrong_at_the_start_is_one_line_and_exit_code_2() {
     let key = keys.secret(0).display().to_string();
     let peers = keys.peers().display().to_string();
     refused(&["keygen", &key], "exists");
+    for (read, rest) in [(&key, ["--peers", &peers]), (&peers, ["--peers", &peers])] {
+        let serve = ["serve", "--key", &key, "--trace", read];
+        refused(&[&serve[..], &rest].concat(), "the same file as ");
+    }
     refused(&["serve", "--insecure", "--listen", "tcp://0.0.0.0:*"], "not on the loopback interface");
     refused(&["serve"], "required");
     let absent = keys.secret(7).display().to_string();

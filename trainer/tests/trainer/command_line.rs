@@ -137,6 +137,64 @@ fn data_that_is_missing_or_empty_is_refused_in_one_line() {
 }
 
 #[test]
+fn records_and_tables_that_are_something_else_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    let commands: [&[&str]; 4] = [
+        &["report", "file"],
+        &["train", "--codec", "topk", "--adapt", "replay:file"],
+        &["advise", "--compute-ms", "1", "--costs", "file"],
+        &["simulate", "file", "--cluster", "file"],
+    ];
+    for (content, expected) in [
+        (&b"<!DOCTYPE html>\n<html>"[..], "this is an HTML page: the download gave"),
+        (b"\x1f\x8b\x08\0\0\0", "this is a gzip file: unpack it first"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "this is a pointer of Git LFS: fetch"),
+        (b"\xff\xfes\0t\0", "this is UTF-16 text: save it as UTF-8"),
+        (b"caf\xe9\n", "not UTF-8 text from byte 3 on"),
+    ] {
+        std::fs::write(&file, content).unwrap();
+        for command in commands {
+            let said = refusal_in(folder.path(), command);
+            assert!(said.contains(&format!("file: {expected}")), "{command:?}: {said}");
+        }
+    }
+    let lines = [
+        ("{\"step\":0,\"loss\":NaN}\n", "line 1: NaN is not JSON: write null in its place"),
+        ("{\"step\":0,\"loss\":-Infinity}\n", "line 1: Infinity is not JSON: write null"),
+        ("[{\"step\":0}]\n", "line 1: a JSON array: write its objects one a line"),
+    ];
+    for (content, expected) in lines {
+        std::fs::write(&file, content).unwrap();
+        for command in &commands[..2] {
+            let said = refusal_in(folder.path(), command);
+            assert!(said.contains(expected), "{command:?}: {said}");
+        }
+    }
+    std::fs::write(&file, "workers = 4\ngbps = fast\n").unwrap();
+    std::fs::write(folder.path().join("metrics.jsonl"), "").unwrap();
+    let said = refusal_in(folder.path(), &["simulate", "metrics.jsonl", "--cluster", "file"]);
+    assert_eq!(said, "file: line 2: text needs quotes: gbps = \"fast\"");
+}
+
+#[test]
+fn a_data_set_that_does_not_ship_says_which_files_its_folder_has() {
+    for (name, file) in [
+        ("mnist", "train-images-idx3-ubyte"),
+        ("fashion-mnist", "t10k-labels-idx1-ubyte"),
+        ("cifar-10", "test_batch.bin"),
+        ("ptb", "ptb.train.txt"),
+        ("wikitext-2", "wiki.train.tokens"),
+        ("text", "train.txt"),
+        ("characters", "train.txt"),
+    ] {
+        let said = refusal(&["train", "--data", name]);
+        let begin = format!("{name}: it does not ship with the trainer: give --data-dir, the folder with ");
+        assert!(said.starts_with(&begin) && said.contains(file), "{said}");
+    }
+}
+
+#[test]
 fn configuration_files_are_read_and_their_faults_located() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("run.toml");
@@ -144,11 +202,21 @@ fn configuration_files_are_read_and_their_faults_located() {
         ("steps = 5\nspeed = 3\n", "run.toml: line 2: unknown field `speed`"),
         ("steps = \"many\"\n", "run.toml: line 1: invalid type"),
         ("codec = [\n", "run.toml: line"),
+        ("steps = 5\ncodec = topk\n", "run.toml: line 2: text needs quotes: codec = \"topk\""),
+        ("data_dir = ~/data\n", "run.toml: line 1: text needs quotes: data_dir = \"~/data\""),
+        ("data_dir = 5\n", "run.toml: line 1: expected a path: text"),
+        ("{\"codec\": \"topk\"}\n", "run.toml: line 1: this is JSON, and TOML is wanted"),
+        ("<!DOCTYPE html><html>", "run.toml: this is an HTML page: the download gave"),
+        ("version https://git-lfs.github.com/spec/v1\n", "run.toml: this is a pointer of Git LFS: fetch"),
+        ("PK\u{3}\u{4}\u{14}", "run.toml: this is a zip archive: unpack it first"),
     ] {
         std::fs::write(&file, content).unwrap();
         let said = refusal_in(folder.path(), &["train", "--config", "run.toml"]);
         assert!(said.starts_with(message), "{said}");
     }
+    std::fs::write(&file, "\u{feff}steps = 5\nspeed = 3\n").unwrap();
+    let said = refusal_in(folder.path(), &["train", "--config", "run.toml"]);
+    assert!(said.starts_with("run.toml: line 2: unknown field `speed`"), "{said}");
     let said = refusal_in(folder.path(), &["train", "--config", "other.toml"]);
     assert!(said.starts_with("other.toml: "), "{said}");
 }

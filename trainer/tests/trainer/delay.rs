@@ -52,7 +52,7 @@ fn a_delayed_mean_moves_the_parameters_one_step_late_and_the_last_one_never() {
         assert_eq!(outcome.metrics[0].bytes_up == 0, delayed);
         assert!(outcome.metrics[1..].iter().all(|line| line.contributors == WORKERS));
         assert_eq!(outcome.summary.notes.iter().any(|note| note.contains("one step late")), delayed);
-        assert_eq!(job.config.to_toml().contains("delayed = true"), delayed);
+        assert_eq!(job.config.to_toml().unwrap().contains("delayed = true"), delayed);
     }
 }
 
@@ -87,7 +87,7 @@ fn a_step_in_several_messages_trains_as_in_one_bit_for_bit() {
         };
         let [whole, cut] = [None, Some(3)].map(|pipeline| {
             let job = job(pipeline);
-            assert_eq!(job.config.to_toml().contains("pipeline = 3"), pipeline.is_some());
+            assert_eq!(job.config.to_toml().unwrap().contains("pipeline = 3"), pipeline.is_some());
             run(&job, &mut Quiet::default()).unwrap()
         });
         let messages =
@@ -153,11 +153,11 @@ fn a_slow_link_has_the_index_coder_chosen_where_it_is_left_open() {
         let job = at(codec, "all-gather", Some(gbps));
         assert_eq!(job.spec.to_string(), expected);
         // What a run leaves behind stands for the same run.
-        let read = Settings::parse(&job.config.to_toml()).unwrap();
+        let read = Settings::parse(&job.config.to_toml().unwrap()).unwrap();
         assert_eq!(Job::prepare(RunConfig::resolve(&read).unwrap()).unwrap().config, job.config);
     }
     let named = at(auto, "all-gather", Some(0.00001));
-    let read = Settings::parse(&named.config.to_toml()).unwrap();
+    let read = Settings::parse(&named.config.to_toml().unwrap()).unwrap();
     assert_eq!(Job::prepare(RunConfig::resolve(&read).unwrap()).unwrap().spec, named.spec);
     // The ring of a sparse all-reduce has frames of its own.
     let ring = digits_job("topk:density=0.1", 1, |settings| {

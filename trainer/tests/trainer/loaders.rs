@@ -287,3 +287,163 @@ fn the_folder_with_the_files_is_found_inside_the_one_given() {
     let error = Source::Ptb.load(Some(outer.path())).unwrap_err();
     assert!(matches!(error.fault, DataFault::Empty), "{error}");
 }
+
+/// The names of the parts of a corpus, with the training part under a name of the test's.
+fn corpus(train: (&str, &[u8])) -> [(String, Vec<u8>); 3] {
+    let sentence = b"the cat sat on the mat\n".repeat(20);
+    let part = |name: &str| (name.to_owned(), sentence.clone());
+    [(train.0.to_owned(), train.1.to_vec()), part("valid.txt"), part("test.txt")]
+}
+
+fn load_corpus(files: &[(String, Vec<u8>)], level: Level) -> Result<Dataset, String> {
+    let folder = tempfile::tempdir().unwrap();
+    files.iter().for_each(|(name, content)| put(&folder, name, content));
+    text::load(folder.path(), level).map_err(|error| error.to_string())
+}
+
+#[test]
+fn what_is_no_text_is_named_in_every_part() {
+    let utf16: Vec<u8> = "\u{feff}the cat".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let cases: [(&[u8], &str); 11] = [
+        (b"<!DOCTYPE html>\n<html><title>403 Forbidden</title>", "this is an HTML page: the download gave"),
+        (b"\n <html lang=\"en\">", "this is an HTML page: "),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0", "this is a pointer of Git LFS: fetch"),
+        (b"PK\x03\x04\x14\0 the cat", "this is a zip archive: unpack it first"),
+        (b"PAR1\x15\x04 the cat", "this is a Parquet file: write its text"),
+        (b"\x80\x04\x95\x10\0\0\0\0\0\0\0}", "this is a Python pickle: "),
+        (&utf16, "this is UTF-16 text: save it as UTF-8"),
+        (&[0; 4096], "this is nothing but zeros: "),
+        (b"the cat\0sat", "control byte 0x00 at byte 7"),
+        (b"the \x1b[31mcat", "control byte 0x1b at byte 4"),
+        (b"the cat\x7f", "control byte 0x7f at byte 7"),
+    ];
+    for level in [Level::Words, Level::Characters] {
+        for (content, expected) in cases {
+            for part in ["train.txt", "valid.txt", "test.txt"] {
+                let mut files = corpus(("train.txt", b"the cat sat on the mat\n"));
+                files
+                    .iter_mut()
+                    .filter(|(name, _)| name == part)
+                    .for_each(|(_, text)| *text = content.to_vec());
+                let said = load_corpus(&files, level).unwrap_err();
+                assert!(said.contains(&format!("{part}: {expected}")), "{part}: {said}");
+            }
+        }
+        let mut files = corpus(("train.txt", b"the cat sat on the mat\n"));
+        files[2].1 = b"\n\n\n \n".to_vec();
+        assert!(load_corpus(&files, level).unwrap_err().ends_with("test.txt: empty data set"));
+    }
+    for fine in [&b"a\tb\x0cc\r\nd e"[..], "größe ¶ 名前\u{85}x".as_bytes(), b"{\"a\": 1} is text here"]
+    {
+        load_corpus(&corpus(("train.txt", fine)), Level::Words).unwrap();
+    }
+}
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_a_word() {
+    let vocabulary = |mark: &str| {
+        let marked = format!("{mark}the cat sat on the mat\n");
+        let Ok(Dataset::Text(text)) = load_corpus(&corpus(("train.txt", marked.as_bytes())), Level::Words)
+        else {
+            panic!()
+        };
+        (text.vocabulary().len(), text.unknown_share(Part::Test))
+    };
+    assert_eq!(vocabulary("\u{feff}"), vocabulary(""));
+    assert_eq!(vocabulary("").1, 0.0);
+}
+
+#[test]
+fn backups_and_hidden_files_are_no_parts_and_validation_is_one() {
+    for beside in [
+        ".train.txt.swp",
+        "train.txt~",
+        "._train.txt",
+        ".train.txt",
+        "#train.txt#",
+        "train.txt.bak",
+        "train.txt.orig",
+        "train.txt.part",
+        ".#train.txt",
+    ] {
+        let mut files = corpus(("train.txt", b"the cat sat on the mat\n")).to_vec();
+        files.push((beside.to_owned(), b"b0VIM 9.0\0\0".to_vec()));
+        load_corpus(&files, Level::Words).unwrap_or_else(|said| panic!("{beside}: {said}"));
+    }
+    for name in ["validation.txt", "wiki.validation.tokens"] {
+        let mut files = corpus(("train.txt", b"the cat sat on the mat\n"));
+        files[1].0 = name.to_owned();
+        files[1].1 = b"the dog".to_vec();
+        let Ok(Dataset::Text(text)) = load_corpus(&files, Level::Words) else { panic!("{name}") };
+        assert_eq!((text.part(Part::Valid).len(), text.has_valid()), (3, true), "{name}");
+    }
+    let mut both = corpus(("train.txt", b"the cat sat on the mat\n")).to_vec();
+    both.push(("validation.txt".to_owned(), b"the cat".to_vec()));
+    assert!(load_corpus(&both, Level::Words).unwrap_err().contains("more than one file for the valid part"));
+}
+
+#[test]
+fn the_parts_of_a_text_are_stated_and_one_of_another_text_is_doubted() {
+    let mut files = corpus(("train.txt", b"the cat sat on the mat\n"));
+    files[1].1 = b"the dog sat\n".to_vec();
+    files[2].1 = b"la vie en rose\n".to_vec();
+    let data = load_corpus(&files, Level::Words).unwrap();
+    let about = data.about().unwrap();
+    let expected = "7 tokens in the training part, 4 in the validation part (25.00 % of them unknown), \
+                    5 in the test part (80.00 % of them unknown); 7 different tokens";
+    assert!(about.ends_with(expected), "{about}");
+    assert!(data.doubt().unwrap().contains("25 % of the validation part are unknown"));
+    files[1].1 = b"the cat sat\n".to_vec();
+    assert!(load_corpus(&files, Level::Words).unwrap().doubt().unwrap().contains("80 % of the test part"));
+    files[2].1 = b"the cat sat on the mat on the dog\n".to_vec();
+    assert_eq!(load_corpus(&files, Level::Words).unwrap().doubt(), None);
+}
+
+#[test]
+fn images_that_are_something_else_are_named() {
+    let page = b"<!DOCTYPE html>\n<html><title>403 Forbidden</title>";
+    for name in [TRAIN_IMAGES, TRAIN_LABELS, TEST_IMAGES, TEST_LABELS] {
+        let other = if name.contains("images") { idx_labels(1, &[0]) } else { idx_images([1; 3], &[0]) };
+        let kind = if name.contains("images") { "labels" } else { "images" };
+        for (content, expected) in [
+            (page.to_vec(), "this is an HTML page: ".to_owned()),
+            (Vec::new(), "this is an empty file: ".to_owned()),
+            (gzip(&gzip(&idx_labels(1, &[0]))), "this is a gzip file: unpack it first".to_owned()),
+            (other, format!("this is an IDX file of {kind}")),
+            (words(&[0xd03, 1, 1, 1]), "this is an IDX file of another type or rank: ".to_owned()),
+        ] {
+            let folder = good_idx();
+            put(&folder, name, &content);
+            let said = load_idx(&folder).unwrap_err().to_string();
+            assert!(said.contains(&format!("{name}: {expected}")), "{name}: {said}");
+        }
+    }
+    let folder = good_cifar();
+    put(&folder, "data_batch_1.bin", page);
+    assert!(
+        cifar::load(folder.path())
+            .unwrap_err()
+            .to_string()
+            .contains("data_batch_1.bin: this is an HTML page")
+    );
+}
+
+#[test]
+fn archives_and_the_version_for_python_are_recognised_beside_what_is_missing() {
+    let said = |load: &dyn Fn(&Path) -> Result<Dataset, DataError>, name: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        put(&folder, name, b"");
+        load(folder.path()).unwrap_err().to_string()
+    };
+    let (cifar10, mnist) = (|path: &Path| cifar::load(path), |path: &Path| idx::load("mnist", path));
+    for name in ["data_batch_1", "cifar-10-batches-py"] {
+        assert!(said(&cifar10, name).contains("the version for Python: download the binary version"));
+    }
+    for name in ["cifar-10-binary.tar.gz", "cifar.zip", "cifar.tgz"] {
+        let expected = format!("{name} is an archive: unpack it there");
+        assert!(said(&cifar10, name).ends_with(&expected), "{}", said(&cifar10, name));
+        assert!(said(&mnist, name).ends_with(&expected));
+    }
+    let words = |path: &Path| text::load(path, Level::Words);
+    assert!(said(&words, "train-00000.parquet").contains("train-00000.parquet is a Parquet file: write its"));
+}

@@ -1,0 +1,38 @@
+//! Whether the runs in a folder are those of its `grid.toml`.
+
+use std::path::Path;
+
+use super::{Plan, grid, kept};
+use crate::config::ConfigError;
+
+impl Plan {
+    /// Refuses a folder with runs of other settings than these, which would be overwritten: somebody changed
+    /// `grid.toml` after they began. Codecs and seeds may be added.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Conflict`], with the run and what differs; and if a `config.toml` cannot be read.
+    pub fn ensure_same_runs(&self, folder: &Path) -> Result<(), ConfigError> {
+        for (row, job) in self.rows.iter().flat_map(|row| row.jobs.iter().map(move |job| (row, job))) {
+            let Some(config) = kept::config(job, &folder.join(row.folder_of(job)))? else { continue };
+            let was_extended = || self.grid.longer_than.contains(&grid::length_text(&config));
+            if config == job.config || config.begins(&job.config) && was_extended() {
+                continue;
+            }
+            let (place, differ) = (folder.display(), job.config.differences(&config)?);
+            let way = match (config.begins(&job.config), job.steps_of(&config) < job.steps) {
+                (true, true) => format!(
+                    "; to train longer: trainer compare --resume {place} --{}",
+                    grid::length_text(&job.config).replace(" = ", " ")
+                ),
+                _ => String::new(),
+            };
+            return Err(ConfigError::Conflict(format!(
+                "{}: changed since {} was trained: {differ}; a comparison keeps its runs: undo it{way}; or compare into another folder: trainer compare --grid FILE --out DIR",
+                folder.join(grid::FILE).display(),
+                row.name_of(job),
+            )));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,295 @@
+//! Files in and out of the commands, as a user meets them: names, places, permissions, file systems.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use super::command_line::trainer;
+
+const SMALL: [&str; 10] =
+    ["--hidden", "8", "--workers", "1", "--batch", "32", "--eval-every", "0", "--steps", "3"];
+
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn done(folder: &Path, arguments: &[&str]) {
+    let output = trainer(folder, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", told(&output));
+}
+
+fn refused(folder: &Path, arguments: &[&str]) -> String {
+    let output = trainer(folder, arguments);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", told(&output));
+    told(&output).trim_end().strip_prefix("trainer: ").unwrap().to_owned()
+}
+
+/// A gradient of eight values, as a safetensors file.
+fn gradient() -> Vec<u8> {
+    let header = br#"{"w":{"dtype":"F32","shape":[8],"data_offsets":[0,32]}}         "#;
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header);
+    file.extend((0..8).flat_map(|value| (value as f32 - 3.5).to_le_bytes()));
+    file
+}
+
+/// Every command that writes a file, with a file that it reads and the option before its result.
+fn writers() -> Vec<(Vec<&'static str>, &'static str, &'static str)> {
+    let encode = vec!["codec", "encode", "--codec", "topk:density=0.5", "--input", "gradient"];
+    let decode = vec!["codec", "decode", "--input", "frame"];
+    let advise = vec![
+        "advise",
+        "--compute-ms",
+        "5",
+        "--codec",
+        "f16",
+        "--iters",
+        "1",
+        "--workers",
+        "2",
+        "--input",
+        "gradient",
+    ];
+    let priced = vec!["advise", "--compute-ms", "5", "--costs", "costs"];
+    vec![
+        (encode, "gradient", "--output"),
+        (decode.clone(), "frame", "--output"),
+        ([decode, vec!["--layout", "gradient"]].concat(), "gradient", "--output"),
+        (advise.clone(), "gradient", "--save-costs"),
+        (advise, "gradient", "--heat-map"),
+        (priced.clone(), "costs", "--heat-map"),
+        (priced, "costs", "--save-costs"),
+        (vec!["report", "run"], "run/metrics.jsonl", "--out"),
+        (vec!["report", "run"], "run/config.toml", "--out"),
+        (vec!["report", "run/metrics.jsonl"], "run/summary.json", "--out"),
+    ]
+}
+
+#[test]
+fn no_result_takes_the_place_of_what_is_read_by_any_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("gradient"), gradient()).unwrap();
+    fs::create_dir(at("below")).unwrap();
+    done(folder.path(), &[&["train", "--out", "run"][..], &SMALL].concat());
+    done(folder.path(), &["codec", "encode", "--codec", "f16", "--input", "gradient", "--output", "frame"]);
+    let ask = ["advise", "--compute-ms", "5", "--codec", "f16", "--iters", "1", "--input", "gradient"];
+    done(folder.path(), &[&ask[..], &["--save-costs", "costs"]].concat());
+    for (command, input, option) in writers() {
+        let before = fs::read(at(input)).unwrap();
+        let mut paths = vec![input.to_owned(), format!("below/../{input}"), at(input).display().to_string()];
+        fs::hard_link(at(input), at("hard")).unwrap();
+        paths.push("hard".to_owned());
+        #[cfg(unix)]
+        {
+            std::os::unix::fs::symlink(at(input), at("soft")).unwrap();
+            std::os::unix::fs::symlink("soft", at("softer")).unwrap();
+            paths.extend(["soft", "softer"].map(str::to_owned));
+        }
+        for path in &paths {
+            for force in [&[][..], &["--force"]] {
+                let said = refused(folder.path(), &[&command[..], &[option, path], force].concat());
+                assert!(said.contains(": the same file as "), "{command:?} {path}: {said}");
+            }
+        }
+        assert_eq!(fs::read(at(input)).unwrap(), before, "{command:?}");
+        // Another file is kept without --force, and replaced with it.
+        fs::write(at("other"), "kept").unwrap();
+        let result = [&command[..], &[option, "other"]].concat();
+        let said = refused(folder.path(), &result);
+        assert!(said.starts_with("other: exists already; ") && said.contains("--force"), "{said}");
+        assert_eq!(fs::read_to_string(at("other")).unwrap(), "kept");
+        done(folder.path(), &[&result[..], &["--force"]].concat());
+        assert_ne!(fs::read(at("other")).unwrap(), b"kept");
+        for name in ["hard", "soft", "softer"] {
+            let _ = fs::remove_file(at(name));
+        }
+    }
+    let both = [&ask[..], &["--save-costs", "one", "--heat-map", "below/../one"]].concat();
+    assert!(refused(folder.path(), &both).contains(": the same file as one"));
+}
+
+#[test]
+fn a_folder_for_results_is_none_in_which_the_command_reads_what_it_would_write() {
+    let folder = tempfile::tempdir().unwrap();
+    let adapt = ["--codec", "topk", "--adapt", "steps:0=0.1"];
+    done(folder.path(), &[&["train", "--out", "run"][..], &SMALL, &adapt].concat());
+    done(folder.path(), &[&["compare", "--codec", "none", "--out", "c"][..], &SMALL].concat());
+    let replay = "replay:run/metrics.jsonl";
+    let before = fs::read(folder.path().join("run/metrics.jsonl")).unwrap();
+    for (arguments, file) in [
+        (vec!["train", "--config", "run/config.toml", "--out", "run", "--force"], "config.toml"),
+        (vec!["train", "--config", "c/../run/config.toml", "--out", "run/../run", "--force"], "config.toml"),
+        (
+            vec!["train", "--codec", "topk", "--steps", "3", "--adapt", replay, "--out", "run", "--force"],
+            "metrics.jsonl",
+        ),
+        (vec!["compare", "--grid", "c/grid.toml", "--out", "c", "--force"], "grid.toml"),
+        (
+            vec![
+                "compare",
+                "--codec",
+                "none",
+                "--config",
+                "c/none-seed-1/config.toml",
+                "--out",
+                "c",
+                "--force",
+            ],
+            "config.toml",
+        ),
+    ] {
+        let said = refused(folder.path(), &arguments);
+        assert!(said.contains(&format!("{file}: the same file as ")), "{arguments:?}: {said}");
+    }
+    assert_eq!(fs::read(folder.path().join("run/metrics.jsonl")).unwrap(), before);
+    done(folder.path(), &["train", "--config", "run/config.toml", "--out", "again"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_no_file_is_no_place_for_a_result() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("gradient"), gradient()).unwrap();
+    std::os::unix::fs::symlink("nothing", folder.path().join("dangling")).unwrap();
+    let made = Command::new("mkfifo").arg(folder.path().join("pipe")).status();
+    assert!(made.unwrap().success());
+    let encode = ["codec", "encode", "--codec", "f16", "--input", "gradient", "--output"];
+    for (path, expected) in [
+        ("pipe", "not a regular file"),
+        ("/dev/stdout", "not a regular file"),
+        (".", "not a regular file"),
+        ("dangling", "a link to nothing, which does not exist"),
+        ("none/frame", "No such file or directory"),
+        ("gradient/frame", "Not a directory"),
+        (&"n".repeat(300), "File name too long"),
+    ] {
+        for force in [&[][..], &["--force"]] {
+            let said = refused(folder.path(), &[&encode[..], &[path], force].concat());
+            assert!(said.contains(expected) && !said.contains(".gradwire-"), "{path}: {said}");
+        }
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn files_have_the_permissions_that_the_umask_leaves() {
+    use std::os::unix::fs::PermissionsExt;
+    fn modes(folder: &Path, all: &mut Vec<(String, u32)>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+            all.push((path.display().to_string(), mode & if path.is_dir() { 0o077 } else { 0o177 }));
+            if path.is_dir() {
+                modes(&path, all);
+            }
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for (umask, dir, file) in [("077", 0, 0), ("022", 0o055, 0o044), ("027", 0o050, 0o040)] {
+        let script = format!("umask {umask}; exec \"$0\" train --out run{umask} {}", SMALL.join(" "));
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script, env!("CARGO_BIN_EXE_trainer")]).current_dir(folder.path());
+        assert!(shell.output().unwrap().status.success());
+        let (run, mut all) = (folder.path().join(format!("run{umask}")), Vec::new());
+        modes(&run, &mut all);
+        assert!(all.len() > 8, "{all:?}");
+        for (path, mode) in all {
+            let expected = if Path::new(&path).is_dir() { dir } else { file };
+            assert_eq!(format!("{mode:o}"), format!("{expected:o}"), "umask {umask}: {path}");
+        }
+    }
+}
+
+/// Makes one call of the system fail as a file system without it does.
+#[cfg(target_os = "linux")]
+const WITHOUT: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+static int fails(const char *call) {
+    const char *said = getenv("WITHOUT");
+    size_t len = strlen(call);
+    if (!said || strncmp(said, call, len) || said[len] != ':') return 0;
+    errno = atoi(said + len + 1);
+    return 1;
+}
+static int next(const char *name, int fd) { return ((int (*)(int))dlsym(RTLD_NEXT, name))(fd); }
+int flock(int fd, int how) { return fails("flock") ? -1 : ((int (*)(int, int))dlsym(RTLD_NEXT, "flock"))(fd, how); }
+int fchmod(int fd, mode_t mode) { return fails("fchmod") ? -1 : ((int (*)(int, mode_t))dlsym(RTLD_NEXT, "fchmod"))(fd, mode); }
+int fsync(int fd) {
+    struct stat is;
+    if (!fstat(fd, &is) && S_ISDIR(is.st_mode) && fails("fsyncdir")) return -1;
+    return fails("fsync") ? -1 : next("fsync", fd);
+}
+int fdatasync(int fd) { return fails("fsync") ? -1 : next("fdatasync", fd); }
+"#;
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_call_that_a_file_system_lacks_ends_no_run_and_is_noted_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("without.so");
+    fs::write(folder.path().join("without.c"), WITHOUT).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-o", "without.so", "without.c", "-ldl"]).current_dir(folder.path());
+    assert!(compiler.status().unwrap().success());
+    let run = |without: &str, arguments: &[&str]| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_trainer"));
+        program.args(arguments).env("LD_PRELOAD", &library).env("WITHOUT", without);
+        program.current_dir(folder.path()).output().unwrap()
+    };
+    // EPERM, EINVAL, ENOLCK, ENOSYS, EOPNOTSUPP, ENOTSUPP.
+    for (without, notes) in [
+        ("fsyncdir:22", 1),
+        ("fsyncdir:1", 1),
+        ("fsyncdir:38", 1),
+        ("fsync:22", 2),
+        ("fsync:95", 2),
+        ("flock:37", 1),
+        ("flock:38", 1),
+        ("flock:95", 1),
+        ("flock:524", 1),
+        ("fchmod:1", 0),
+        ("fchmod:95", 0),
+    ] {
+        let out = without.replace(':', "-");
+        let began = ["train", "--out", &out, "--checkpoint-every", "1"];
+        let longer = ["train", "--resume", &out, "--steps", "5"];
+        for arguments in [[&began[..], &SMALL].concat(), longer.to_vec()] {
+            let output = run(without, &arguments);
+            let said = told(&output);
+            assert!(output.status.success(), "{without}: {said}");
+            assert_eq!(said.matches("trainer: note: ").count(), notes, "{without}: {said}");
+        }
+    }
+    // A disk that fails is another matter: EIO, ENOSPC.
+    for without in ["fsync:5", "fsyncdir:5", "fsync:28"] {
+        let output = run(without, &[&["train", "--out", &without.replace(':', "-")][..], &SMALL].concat());
+        assert_eq!(output.status.code(), Some(1), "{without}: {}", told(&output));
+    }
+}
+
+#[test]
+fn what_cannot_be_written_at_the_end_is_shown_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let compare = ["compare", "--codec", "none", "--codec", "topk", "--force", "--out", "c"];
+    for name in ["report.html", "results.csv", "summary.json"] {
+        let _ = fs::remove_dir_all(folder.path().join("c"));
+        // Nothing can take the place of a folder that holds something.
+        fs::create_dir_all(folder.path().join("c").join(name).join("full")).unwrap();
+        let output = trainer(folder.path(), &[&compare[..], &SMALL].concat());
+        let (shown, said) = (String::from_utf8_lossy(&output.stdout), told(&output));
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(shown.contains("accuracy") && shown.contains("topk:density=0.01"), "{shown}");
+        assert!(said.contains(name) && said.contains("the results are shown above"), "{said}");
+    }
+    let _ = fs::remove_dir_all(folder.path().join("run"));
+    fs::create_dir_all(folder.path().join("run/report.html/full")).unwrap();
+    let output = trainer(folder.path(), &[&["train", "--force", "--out", "run"][..], &SMALL].concat());
+    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("accuracy"));
+}
