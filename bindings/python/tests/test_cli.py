@@ -40,6 +40,33 @@ def test_a_file_makes_the_round_trip(tmp_path: Path, ending: str) -> None:
     assert "dense" in shown
 
 
+@pytest.mark.parametrize("force", [[], ["--force"]])
+@pytest.mark.parametrize("name", ["g.npy", "./g.npy", "below/../g.npy", "hard.npy", "soft.npy"])
+def test_no_result_takes_the_place_of_what_is_read(tmp_path: Path, name: str, force: list[str]) -> None:
+    np.save(tmp_path / "g.npy", np.arange(12, dtype=np.float32))
+    (tmp_path / "below").mkdir()
+    (tmp_path / "hard.npy").hardlink_to(tmp_path / "g.npy")
+    (tmp_path / "soft.npy").symlink_to("g.npy")
+    assert gradwire(tmp_path, "encode", "none", "g.npy", "g.gw").returncode == 0
+    before = (tmp_path / "g.npy").read_bytes()
+    for arguments in (["encode", "none", "g.npy", name], ["decode", "g.gw", name, "--like", "g.npy"]):
+        done = gradwire(tmp_path, *arguments, *force)
+        assert done.returncode == 1
+        assert "the same file as g.npy" in done.stderr, done.stderr
+    assert (tmp_path / "g.npy").read_bytes() == before
+
+
+def test_another_file_is_overwritten_with_force_alone(tmp_path: Path) -> None:
+    np.save(tmp_path / "g.npy", np.arange(12, dtype=np.float32))
+    (tmp_path / "other").write_bytes(b"kept")
+    done = gradwire(tmp_path, "encode", "none", "g.npy", "other")
+    assert (done.returncode, "other: exists already" in done.stderr) == (1, True), done.stderr
+    assert (tmp_path / "other").read_bytes() == b"kept"
+    assert gradwire(tmp_path, "encode", "none", "g.npy", "other", "--force").returncode == 0
+    assert (tmp_path / "other").read_bytes().startswith(b"GW")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["g.npy", "other"]
+
+
 def test_codecs_are_listed_and_measured(tmp_path: Path) -> None:
     np.save(tmp_path / "g.npy", np.random.default_rng(1).normal(size=1000).astype(np.float32))
     listed = gradwire(tmp_path, "list").stdout

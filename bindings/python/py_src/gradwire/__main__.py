@@ -24,6 +24,28 @@ Arrays = dict[str, NDArray[np.generic]]
 BENCHED = ("none", "f16", "topk:density=0.01", "topk:density=0.01,values=q4", "qsgd:bits=4")
 
 
+def ensure_free(result: Path, force: bool, *inputs: Path | None) -> None:
+    """Refuses a place for a result: never that of a file that is read, and that of another one only with --force."""
+    if not result.exists():
+        return
+    for path in inputs:
+        if path is not None and path.exists() and result.samefile(path):
+            raise ValueError(f"{result}: the same file as {path}, which this command reads; give another name")
+    if not force:
+        raise ValueError(f"{result}: exists already; give another name, or --force to overwrite it")
+
+
+def whole(result: Path, write: Callable[[Path], object]) -> None:
+    """Writes a file whole or not at all: under another name first."""
+    result = result.resolve()
+    part = result.with_name(f".gradwire-{result.name}")
+    try:
+        write(part)
+        part.replace(result)
+    finally:
+        part.unlink(missing_ok=True)
+
+
 def read(path: Path) -> Arrays:
     """The arrays of a gradient file, by name."""
     match path.suffix:
@@ -93,23 +115,26 @@ def table(rows: Sequence[Sequence[object]]) -> str:
 def encode(arguments: argparse.Namespace) -> None:
     """One gradient file to one frame."""
     codec = Codec(arguments.codec)
+    ensure_free(arguments.frame, arguments.force, arguments.gradient)
     layout, grad = flatten(arguments.gradient)
     key = {"step": arguments.step, "seed": arguments.seed, "rank": arguments.rank}
     frame = codec.encode(grad, layout, memory_of(codec, layout), **key)
-    arguments.frame.write_bytes(frame)
+    whole(arguments.frame, lambda path: path.write_bytes(frame))
     ratio = 4 * len(layout) / len(frame)
     print(f"{arguments.frame}: {len(frame)} bytes, {ratio:.1f} times smaller than float32")
 
 
 def decode(arguments: argparse.Namespace) -> None:
     """One frame to a gradient file."""
+    ensure_free(arguments.gradient, arguments.force, arguments.frame, arguments.like)
     frame = arguments.frame.read_bytes()
     if arguments.like is not None:
         layout = Layout({name: array.shape for name, array in read(arguments.like).items()})
     else:
         units = gradwire.inspect(frame)["units"]
         layout = Layout(max((unit["start"] + unit["len"] for unit in units), default=0))
-    write(arguments.gradient, layout, gradwire.decode(frame, layout))
+    values = gradwire.decode(frame, layout)
+    whole(arguments.gradient, lambda path: write(path, layout, values))
     print(f"{arguments.gradient}: {len(layout)} elements")
 
 
@@ -201,6 +226,8 @@ def parser() -> argparse.ArgumentParser:
     read_back.add_argument("frame", type=Path)
     read_back.add_argument("gradient", type=Path)
     read_back.add_argument("--like", type=Path, help="a gradient file with the layout of the frame")
+    for writes in (made, read_back):
+        writes.add_argument("--force", action="store_true", help="overwrite the result if it exists")
     shown = command("inspect", inspect, "show every field of a frame, and its units")
     shown.add_argument("frame", type=Path)
     measured = command("bench", bench, "measure codecs on a gradient file: bytes, error, time")
