@@ -102,7 +102,7 @@ fn a_file_of_rules_is_read_once() {
     let config = of(file.to_str().unwrap()).unwrap();
     let text = "*.bias=none;layers.0*=topk:density=0.05;qsgd:bits=4";
     assert_eq!((config.rules.as_deref(), config.codec.as_str()), (Some(text), "qsgd:bits=4"));
-    let again = RunConfig::resolve(&Settings::parse(&config.to_toml()).unwrap()).unwrap();
+    let again = RunConfig::resolve(&Settings::parse(&config.to_toml().unwrap()).unwrap()).unwrap();
     assert_eq!(again, config, "the file is not needed any more");
     std::fs::write(&file, "*.bias=none; topk:density=2").unwrap();
     let error = of(file.to_str().unwrap()).unwrap_err().to_string();
