@@ -159,8 +159,8 @@ pub trait Transport: Send {
     /// Reduces equal-length vectors with the library's own all-reduce, in an order that only the library
     /// knows.
     ///
-    /// With [`Wire::Bf16`](collective::Wire::Bf16) every operand is bfloat16, so a sum is rounded as often as
-    /// the library adds.
+    /// With [`Wire::Bf16`](crate::collective::Wire::Bf16) every operand is bfloat16, so a sum is rounded as
+    /// often as the library adds.
     ///
     /// # Errors
     /// `Unsupported` if there is no such library; otherwise those of

@@ -35,7 +35,7 @@ const SPEC: &str = "spec";
 pub struct Grid {
     /// Runs of each candidate, with seeds that count up; `None` if not given, which means one.
     pub seeds: Option<u64>,
-    /// The lengths that the comparison had before it was told to train longer, as [`length_text`] has them:
+    /// The lengths that the comparison had before it was told to train longer, as `length_text` has them:
     /// runs of such a length may be trained on.
     pub longer_than: Vec<String>,
     /// What all share.

@@ -2,7 +2,7 @@
 //!
 //! Runs of equal seeds begin with the same parameters and see the same batches, so they are compared in
 //! pairs. A codec *keeps* the quality if no loss shows in its pairs, and they rule out a loss that matters:
-//! see [`Paired`]. One seed has no interval, and dense training that has not learned is no yardstick: then no
+//! see `Paired`. One seed has no interval, and dense training that has not learned is no yardstick: then no
 //! codec is named for it.
 
 mod paired;
