@@ -7,7 +7,7 @@
 set -euo pipefail
 
 ordinary=(fmt shell workflows words documents tree layers clippy doc features test no_std firmware msrv platforms package format bench-smoke quickstart study mpi zmq fuzz python)
-nightly=(lab metrics miri deny mpich arch platforms-trainer streams instructions fuzz-long bench-full semver release)
+nightly=(simulate lab metrics miri deny mpich arch platforms-trainer streams instructions fuzz-long bench-full semver release)
 declare -A purpose=(
   [fmt]="every package is formatted by rustfmt"
   [shell]="shellcheck has nothing to say about the scripts"
@@ -33,6 +33,7 @@ declare -A purpose=(
   [zmq]="ranks over ZeroMQ, with CURVE: the contract, hostile peers, connections that break, workers that come and go; lints, docs, oldest compiler"
   [fuzz]="every fuzz target builds and runs for some seconds from the golden frames"
   [python]="the Python package: lints, types and stubs, tests and docstrings on the wheel for manylinux_2_28, sdist, command line; DDP with torch"
+  [simulate]="a million random schedules of every route of an exchange keep the rules of tests/simulator"
   [lab]="on hosts of their own, over links that are slow, far, lossy or cut: the contract over MPI and ZeroMQ, hostile peers, a short soak, hooks of torch"
   [metrics]="with the feature metrics: lints, and the page for Prometheus agrees with what runs write down"
   [miri]="Miri finds no undefined behaviour in the kernels, AVX2 loops included, and in the index coders"
@@ -131,6 +132,14 @@ check_layers() {
   need_c_compiler
   cargo test -p gradwire-layers
   cargo run -q -p gradwire-layers
+  # The server is not a machine yet. Tests may use threads.
+  local file
+  for file in transports/src/exchange/*.rs; do
+    case $file in */net.rs | */server.rs | */packets.rs) continue ;; esac
+    if sed '/^#\[cfg(test)\]/,$d' "$file" | grep -vE '^ *//' | grep -E 'std::(net|thread)|Instant|crate::transport'; then
+      fail "$file does I/O: an exchange is given messages and the time"
+    fi
+  done
 }
 
 check_clippy() {
@@ -169,6 +178,7 @@ check_test() {
     --features gradwire-transports/conformance || failed=1
   cargo run -p gradwire-transports --features conformance --example training_loop || failed=1
   cargo run -p gradwire-transports --features conformance --example own_codec || failed=1
+  cargo run -p gradwire-transports --features conformance --example own_network || failed=1
   cargo test --no-fail-fast --release -p gradwire-trainer || failed=1
   ((failed == 0)) || fail "some tests failed"
 }
@@ -328,6 +338,11 @@ check_zmq() {
   cargo clippy --release -p gradwire-trainer --all-targets --features zmq -- -D warnings
   cargo test --release -p gradwire-trainer --features zmq --test remote --no-run
   timeout -k 5 "$zmq_seconds" cargo test --release -p gradwire-trainer --features zmq --test remote
+}
+
+check_simulate() {
+  need_c_compiler
+  SIMULATE_SCHEDULES=1000000 cargo test --release -p gradwire-transports --test simulator
 }
 
 # Namespaces of the kernel for hosts; when the first process of the lab ends, however it does, nothing is left of it.

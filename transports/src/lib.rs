@@ -65,6 +65,7 @@ pub mod zmq;
 
 mod counters;
 mod derived;
+mod driver;
 mod error;
 mod forward;
 mod mailbox;

@@ -43,11 +43,13 @@ pub(super) struct Group {
 impl Group {
     /// Takes the current membership. Refuses a tag of another epoch.
     pub(super) fn of<T: Endpoint + ?Sized>(transport: &T, tag: Tag) -> Result<Self, TransportError> {
-        let members = transport.membership();
+        Self::new(transport.rank(), transport.membership(), tag)
+    }
+
+    pub(super) fn new(rank: Rank, members: Membership, tag: Tag) -> Result<Self, TransportError> {
         if tag.epoch != members.epoch {
             return Err(TransportError::WrongEpoch { tag, current: members.epoch });
         }
-        let rank = transport.rank();
         let me = members.ranks.position(rank).ok_or(TransportError::NotAPeer { rank })?;
         Ok(Self { members, me })
     }

@@ -11,6 +11,7 @@
 mod agree;
 mod gather;
 mod group;
+mod path;
 mod reduce;
 mod ring;
 mod tree;
@@ -18,7 +19,7 @@ mod tree;
 pub use agree::{Fold, Scalar, agree};
 pub use gather::{Gathered, all_gather, gather};
 pub use group::Endpoint;
+pub(crate) use path::{Hop, Path};
 pub use reduce::{Reduce, Wire, max_f32, segment};
-pub(crate) use ring::Ring;
 pub use ring::{Scratch, all_reduce, reduce_scatter};
 pub use tree::{barrier, broadcast, tree_all_reduce};

@@ -13,8 +13,8 @@ use crate::tag::{Deadline, Tag};
 /// enough.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    pub(crate) outgoing: Vec<u8>,
-    pub(crate) incoming: Vec<u8>,
+    pub(super) outgoing: Vec<u8>,
+    pub(super) incoming: Vec<u8>,
 }
 
 impl Scratch {
@@ -35,16 +35,9 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    fn new<T: Endpoint + ?Sized>(transport: &T, tag: Tag, kind: Kind) -> Result<Self, TransportError> {
-        Ok(Self { group: Group::of(transport, tag)?, tag, kind })
-    }
-
     /// The ring of [`all_reduce`].
-    pub(crate) fn of_all_reduce<T: Endpoint + ?Sized>(
-        transport: &T,
-        tag: Tag,
-    ) -> Result<Self, TransportError> {
-        Self::new(transport, tag, Kind::AllReduce)
+    pub(super) fn of_all_reduce(group: Group, tag: Tag) -> Self {
+        Self { group, tag, kind: Kind::AllReduce }
     }
 
     /// Number of hops in which segments are summed.
@@ -53,7 +46,7 @@ impl Ring {
     }
 
     /// Hops in all.
-    pub(crate) fn hops(&self) -> usize {
+    pub(super) fn hops(&self) -> usize {
         if matches!(self.kind, Kind::AllReduce) { 2 * self.sums() } else { self.sums() }
     }
 
@@ -63,30 +56,34 @@ impl Ring {
         segment(data.len(), world, (self.group.me + world - behind % world) % world)
     }
 
+    /// The most elements that a segment has.
+    pub(super) fn longest_segment(&self, data: &Reduce<'_>) -> usize {
+        data.len().div_ceil(self.group.world())
+    }
+
     /// The segment that is sent in a hop lies this many places before this rank's own. The segment that is
     /// received lies one place further.
     fn away(&self, hop: usize) -> usize {
         if hop < self.sums() { hop + 1 } else { hop - self.sums() }
     }
 
-    /// Writes the segment to send in a hop; returns its receiver and its tag.
-    pub(crate) fn write(
-        &self,
-        hop: usize,
-        data: &Reduce<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<(Rank, Tag), TransportError> {
+    /// Writes the segment to send in a hop.
+    pub(super) fn write(&self, hop: usize, data: &Reduce<'_>, out: &mut Vec<u8>) {
         data.write(self.segment(data, self.away(hop)), out);
+    }
+
+    /// The receiver and the tag of the segment that is sent in a hop.
+    pub(super) fn target(&self, hop: usize) -> Result<(Rank, Tag), TransportError> {
         Ok((self.group.after(1), self.tag.derive(self.kind, hop)?))
     }
 
     /// The sender and the tag of the segment that is received in a hop.
-    pub(crate) fn source(&self, hop: usize) -> Result<(Rank, Tag), TransportError> {
+    pub(super) fn source(&self, hop: usize) -> Result<(Rank, Tag), TransportError> {
         Ok((self.group.before(1), self.tag.derive(self.kind, hop)?))
     }
 
     /// Handles the segment that was received in a hop.
-    pub(crate) fn land(
+    pub(super) fn land(
         &self,
         hop: usize,
         data: &mut Reduce<'_>,
@@ -114,7 +111,8 @@ impl Ring {
         deadline: Deadline,
     ) -> Result<(), TransportError> {
         for hop in 0..self.hops() {
-            let (to, tag) = self.write(hop, data, &mut scratch.outgoing)?;
+            let (to, tag) = self.target(hop)?;
+            self.write(hop, data, &mut scratch.outgoing);
             transport.send(to, tag, &scratch.outgoing, deadline)?;
             transport.recv(self.source(hop)?.0, tag, &mut scratch.incoming, deadline)?;
             self.land(hop, data, &scratch.incoming)?;
@@ -123,21 +121,12 @@ impl Ring {
     }
 }
 
-fn require_len((from, tag): (Rank, Tag), expected: usize, actual: usize) -> Result<(), TransportError> {
-    if expected == actual { Ok(()) } else { Err(TransportError::WrongLength { from, tag, expected, actual }) }
-}
-
-/// Receives a message that must have `expected` bytes.
-pub(super) fn recv_exactly<T: Endpoint + ?Sized>(
-    transport: &mut T,
-    from: Rank,
-    tag: Tag,
+pub(super) fn require_len(
+    (from, tag): (Rank, Tag),
     expected: usize,
-    into: &mut Vec<u8>,
-    deadline: Deadline,
+    actual: usize,
 ) -> Result<(), TransportError> {
-    transport.recv(from, tag, into, deadline)?;
-    require_len((from, tag), expected, into.len())
+    if expected == actual { Ok(()) } else { Err(TransportError::WrongLength { from, tag, expected, actual }) }
 }
 
 /// Reduces vectors of equal length. Position p of N ends with the result in segment p. Returns the range of
@@ -169,7 +158,7 @@ pub fn reduce_scatter<T: Endpoint + ?Sized>(
     scratch: &mut Scratch,
     deadline: Deadline,
 ) -> Result<(RankSet, Range<usize>), TransportError> {
-    let ring = Ring::new(transport, tag, Kind::ReduceScatter)?;
+    let ring = Ring { group: Group::of(transport, tag)?, tag, kind: Kind::ReduceScatter };
     ring.run(transport, &mut data, scratch, deadline)?;
     let own = ring.segment(&data, 0);
     Ok((ring.group.members.ranks, own))
@@ -195,7 +184,7 @@ pub fn all_reduce<T: Endpoint + ?Sized>(
     scratch: &mut Scratch,
     deadline: Deadline,
 ) -> Result<RankSet, TransportError> {
-    let ring = Ring::of_all_reduce(transport, tag)?;
+    let ring = Ring::of_all_reduce(Group::of(transport, tag)?, tag);
     ring.run(transport, &mut data, scratch, deadline)?;
     Ok(ring.group.members.ranks)
 }

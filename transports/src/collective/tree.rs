@@ -1,8 +1,9 @@
 //! Barrier, broadcast and all-reduce along trees: few hops, for short vectors and slow messages.
 
 use super::group::{Endpoint, Group};
+use super::path::Hop;
 use super::reduce::Reduce;
-use super::ring::{Scratch, recv_exactly};
+use super::ring::{Scratch, require_len};
 use crate::derived::Kind;
 use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
@@ -93,36 +94,111 @@ pub fn tree_all_reduce<T: Endpoint + ?Sized>(
     scratch: &mut Scratch,
     deadline: Deadline,
 ) -> Result<RankSet, TransportError> {
-    let group = Group::of(transport, tag)?;
-    let (me, world, all) = (group.me, group.world(), 0..data.len());
-    let at = |position: usize| group.members.ranks.as_slice()[position];
-    let bytes = data.len() * data.element_bytes();
-    let hops = world.next_power_of_two().ilog2() as usize;
-    // The hop at which this position hands its sum on; position 0 never does.
-    let top = if me == 0 { hops } else { me.trailing_zeros() as usize };
-    for hop in (0..top).filter(|hop| me + (1 << hop) < world) {
-        let (from, tag) = (at(me + (1 << hop)), tag.derive(Kind::TreeReduce, hop)?);
-        recv_exactly(transport, from, tag, bytes, &mut scratch.incoming, deadline)?;
-        data.fold(all.clone(), &scratch.incoming);
+    let tree = Tree::new(Group::of(transport, tag)?, tag);
+    for at in 0.. {
+        match tree.hop(at)? {
+            None => break,
+            Some(Hop::Send { to, tag }) => {
+                if tree.is_first_down(at) || tree.is_up(at) {
+                    tree.write(&data, &mut scratch.outgoing);
+                }
+                transport.send(to, tag, &scratch.outgoing, deadline)?;
+            }
+            Some(Hop::Take { from, tag }) => {
+                transport.recv(from, tag, &mut scratch.incoming, deadline)?;
+                tree.land(at, &mut data, &scratch.incoming)?;
+            }
+        }
     }
-    if me > 0 {
-        let (parent, up, down) = (
-            at(me - (1 << top)),
-            tag.derive(Kind::TreeReduce, top)?,
-            tag.derive(Kind::TreeReduce, hops + top)?,
-        );
-        data.write(all.clone(), &mut scratch.outgoing);
-        transport.send(parent, up, &scratch.outgoing, deadline)?;
-        recv_exactly(transport, parent, down, bytes, &mut scratch.incoming, deadline)?;
-        data.replace(all.clone(), &scratch.incoming);
-    } else if world > 1 {
-        data.settle(all.clone());
+    Ok(tree.group.members.ranks)
+}
+
+/// One rank's part of [`tree_all_reduce`], hop by hop: it takes the vectors of its children, exchanges its
+/// sum for the result at its parent, and sends the result to its children.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    group: Group,
+    tag: Tag,
+    /// The hop at which this position hands its sum on; position 0 never does.
+    top: usize,
+    children: usize,
+}
+
+impl Tree {
+    pub(super) fn new(group: Group, tag: Tag) -> Self {
+        let (me, world) = (group.me, group.world());
+        let top = if me == 0 { levels(world) } else { me.trailing_zeros() as usize };
+        let children = (0..top).take_while(|hop| me + (1 << hop) < world).count();
+        Self { group, tag, top, children }
     }
-    data.write(all, &mut scratch.outgoing);
-    // The longest branch first.
-    for hop in (0..top).rev().filter(|hop| me + (1 << hop) < world) {
-        let tag = tag.derive(Kind::TreeReduce, hops + hop)?;
-        transport.send(at(me + (1 << hop)), tag, &scratch.outgoing, deadline)?;
+
+    fn up(&self) -> usize {
+        2 * usize::from(self.group.me > 0)
     }
-    Ok(group.members.ranks)
+
+    fn at(&self, position: usize) -> Rank {
+        self.group.members.ranks.as_slice()[position]
+    }
+
+    /// The hop with that number; `None` after the last one.
+    pub(super) fn hop(&self, at: usize) -> Result<Option<Hop>, TransportError> {
+        let (me, levels) = (self.group.me, levels(self.group.world()));
+        let tag = |hop| self.tag.derive(Kind::TreeReduce, hop);
+        if at < self.children {
+            return Ok(Some(Hop::Take { from: self.at(me + (1 << at)), tag: tag(at)? }));
+        }
+        let after = at - self.children;
+        if after < self.up() {
+            let parent = self.at(me - (1 << self.top));
+            return Ok(Some(match after {
+                0 => Hop::Send { to: parent, tag: tag(self.top)? },
+                _ => Hop::Take { from: parent, tag: tag(levels + self.top)? },
+            }));
+        }
+        // The longest branch first.
+        let Some(hop) = (self.children + self.up() + self.children).checked_sub(at + 1) else {
+            return Ok(None);
+        };
+        Ok(Some(Hop::Send { to: self.at(me + (1 << hop)), tag: tag(levels + hop)? }))
+    }
+
+    fn is_up(&self, at: usize) -> bool {
+        at == self.children && self.up() > 0
+    }
+
+    fn is_first_down(&self, at: usize) -> bool {
+        at == self.children + self.up()
+    }
+
+    /// Writes the vector.
+    pub(super) fn write(&self, data: &Reduce<'_>, out: &mut Vec<u8>) {
+        data.write(0..data.len(), out);
+    }
+
+    /// Handles the vector that was received in a hop.
+    pub(super) fn land(
+        &self,
+        at: usize,
+        data: &mut Reduce<'_>,
+        incoming: &[u8],
+    ) -> Result<(), TransportError> {
+        let all = 0..data.len();
+        if let Some(Hop::Take { from, tag }) = self.hop(at)? {
+            require_len((from, tag), data.len() * data.element_bytes(), incoming.len())?;
+        }
+        if at >= self.children {
+            data.replace(all, incoming);
+            return Ok(());
+        }
+        data.fold(all.clone(), incoming);
+        if at + 1 == self.children && self.group.me == 0 {
+            data.settle(all);
+        }
+        Ok(())
+    }
+}
+
+/// Hops between the root and the furthest position.
+fn levels(world: usize) -> usize {
+    world.next_power_of_two().ilog2() as usize
 }

@@ -8,11 +8,11 @@ use gradwire::{DecodeError, Encoder, Gather, Grad, Memory, Unit};
 
 use super::error::ExchangeError;
 use super::incoming::{Incoming, Requirements};
-use super::pipeline::{InParts, Part, Parts};
+use super::pipeline::{InParts, Part, Parts, Polled};
+use super::report::Work;
 use super::rounds_first::Agreement;
 use super::senders::Senders;
-use super::step::{Step, timed};
-use crate::error::TransportError;
+use super::step::Step;
 use crate::rank::{Rank, RankSet};
 use crate::tag::Tag;
 
@@ -33,6 +33,8 @@ pub(super) struct AllGather {
 struct Frames {
     own: Encoder,
     others: Vec<Vec<u8>>,
+    /// The position of the member whose frame is added next.
+    next: usize,
 }
 
 /// Encodes units of the step's gradient into the encoder's own buffer: by the plan, or by the codec that is
@@ -48,17 +50,13 @@ pub(super) fn encode(
     let (key, layout, plan, selected) = (step.key, step.layout.as_ref(), step.plan, step.selected);
     let only = after_rounds.or(plan.only().map(Group::codec));
     encoder.set_divisor(step.divisor);
-    timed(&mut step.clock.encode, || {
-        let memory = memory.as_deref_mut();
-        match (selected, only) {
-            (Some((selection, at)), _) => Ok(selection.encode(encoder, at, &layout, units, memory)),
-            (None, Some(codec)) => encoder.encode(codec, key, &layout, units, grad, memory),
-            (None, None) => {
-                encoder.encode_plan(plan, &StepInput { key, layout: &layout, units, grad }, memory)
-            }
-        }
-        .map(|_| ())
-    })?;
+    let input = StepInput { key, layout: &layout, units, grad };
+    let lent = memory.as_deref_mut();
+    match (selected, only) {
+        (Some((selection, at)), _) => selection.encode(encoder, at, &layout, units, lent),
+        (None, Some(codec)) => encoder.encode(codec, key, &layout, units, grad, lent)?,
+        (None, None) => encoder.encode_plan(plan, &input, lent)?,
+    };
     step.measure(std::iter::once(encoder.frame()), units, grad, memory.as_deref());
     Ok(())
 }
@@ -78,9 +76,9 @@ impl InParts for AllGather {
         step: &mut Step<'_>,
         grad: Grad<'_>,
         memory: Option<&Memory<'_>>,
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<bool, ExchangeError> {
         let rounds = step.codec().rounds_first();
-        rounds.map_or(Ok(()), |codec| self.agreement.agree(step, codec, grad, memory))
+        rounds.map_or(Ok(true), |codec| self.agreement.agree(step, codec, grad, memory))
     }
 
     fn encode(
@@ -100,39 +98,46 @@ impl InParts for AllGather {
 
     fn post(&mut self, step: &mut Step<'_>, part: Part<'_>) -> Result<(), ExchangeError> {
         let tag = self.void_tag(step, part);
-        send_to_all(step, tag, self.frames[part.at].own.frame())?;
+        self.frames[part.at].next = 0;
+        step.send_frame_to_all(tag, part.at, 0);
         step.expect_from_all(tag);
         Ok(())
+    }
+
+    fn frame(&self, part: usize, _: usize) -> &[u8] {
+        self.frames[part].own.frame()
     }
 
     fn void_tag(&self, step: &Step<'_>, part: Part<'_>) -> Tag {
         step.tag.chunk(self.agreement.rounds() + part.at as u32)
     }
 
+    /// Adds the next frame.
     fn poll(
         &mut self,
         step: &mut Step<'_>,
         part: Part<'_>,
         mean: &mut [f32],
         _: &mut Option<&mut Memory<'_>>,
-    ) -> Result<bool, ExchangeError> {
-        let members = step.transport.membership().ranks;
-        let Frames { own, others } = &mut self.frames[part.at];
+    ) -> Result<Polled, ExchangeError> {
+        let (members, me) = (step.members(), step.rank());
+        let Frames { own, others, next } = &mut self.frames[part.at];
         others.resize_with(others.len().max(members.len()), Vec::new);
-        let len = mean.len();
-        part.units.iter().for_each(|unit| clear(&mut mean[unit.range()], len));
-        let mut senders = (step.divisor == Divisor::Senders).then_some(&mut self.senders);
-        senders.iter_mut().for_each(|senders| senders.begin(step.layout.len(), part.units));
-        for (position, rank) in members.iter().enumerate() {
-            let is_own = rank == step.transport.rank();
-            if !is_own {
-                step.take(&mut others[position])?;
-            }
-            let bytes = if is_own { own.frame() } else { &others[position] };
-            let senders = senders.as_deref_mut();
-            self.held += add(&mut self.incoming, step, part, (rank, bytes), (&mut *mean, senders))?;
+        let position = *next;
+        let rank = members.as_slice()[position];
+        if rank != me && !step.take(&mut others[position])? {
+            return Ok(Polled::Waiting);
         }
-        Ok(true)
+        let mut senders = (step.divisor == Divisor::Senders).then_some(&mut self.senders);
+        if position == 0 {
+            let len = mean.len();
+            part.units.iter().for_each(|unit| clear(&mut mean[unit.range()], len));
+            senders.iter_mut().for_each(|senders| senders.begin(step.layout.len(), part.units));
+        }
+        let bytes = if rank == me { own.frame() } else { &others[position] };
+        self.held += add(&mut self.incoming, step, part, (rank, bytes), (&mut *mean, senders))?;
+        *next += 1;
+        Ok(if *next == members.len() { Polled::Complete } else { Polled::Busy(Work::Decode) })
     }
 
     fn conclude(
@@ -141,12 +146,11 @@ impl InParts for AllGather {
         parts: &Parts,
         mean: &mut [f32],
     ) -> Result<(), ExchangeError> {
-        let members = step.transport.membership().ranks;
-        let (senders, divisor) = (&self.senders, step.divisor);
-        let index = timed(&mut step.clock.decode, || match divisor {
-            Divisor::Senders => senders.divide(mean),
+        let members = step.members();
+        let index = match step.divisor {
+            Divisor::Senders => self.senders.divide(mean),
             _ => divide(mean, members.len()),
-        });
+        };
         let Some(index) = index else { return Ok(()) };
         let rank = self.culprit(step, parts, &members, index, mean);
         Err(ExchangeError::NonFiniteMean { index, rank })
@@ -183,9 +187,9 @@ impl AllGather {
         sum.fill(0.0);
         let mut all = (0..parts.count()).map(|at| parts.part(step.units(), at));
         let part = all.find(|part| part.units.iter().any(|unit| unit.range().contains(&index)))?;
-        let Frames { own, others } = &self.frames[part.at];
+        let Frames { own, others, .. } = &self.frames[part.at];
         members.iter().zip(others).find_map(|(rank, other)| {
-            let bytes = if rank == step.transport.rank() { own.frame() } else { other };
+            let bytes = if rank == step.rank() { own.frame() } else { other };
             add(&mut self.incoming, step, part, (rank, bytes), (&mut *sum, None)).ok()?;
             (!sum[index].is_finite()).then_some(rank)
         })
@@ -202,17 +206,9 @@ fn add(
     (sum, senders): (&mut [f32], Option<&mut Senders>),
 ) -> Result<usize, ExchangeError> {
     let expected = Requirements::part(step, part.units);
-    let (layout, is_own) = (step.layout.as_ref(), rank == step.transport.rank());
-    timed(&mut step.clock.decode, || {
-        let message = incoming.parse(rank, bytes, &layout, &expected)?;
-        message.add_scaled_to(1.0, sum);
-        senders.into_iter().for_each(|senders| senders.add(&message));
-        Ok(if is_own { message.held() } else { 0 })
-    })
-}
-
-/// Sends the same to every peer.
-pub(super) fn send_to_all(step: &mut Step<'_>, tag: Tag, message: &[u8]) -> Result<(), TransportError> {
-    let members = step.transport.membership().ranks;
-    step.others_in(&members).try_for_each(|(_, to)| step.send(to, tag, message))
+    let (layout, is_own) = (step.layout.as_ref(), rank == step.rank());
+    let message = incoming.parse(rank, bytes, &layout, &expected)?;
+    message.add_scaled_to(1.0, sum);
+    senders.into_iter().for_each(|senders| senders.add(&message));
+    Ok(if is_own { message.held() } else { 0 })
 }

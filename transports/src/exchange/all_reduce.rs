@@ -1,15 +1,19 @@
 //! Payloads of linear codecs, summed around a ring, up a tree or by the transport's library, unit by unit and
-//! round by round. Around a ring all units of a part travel at the same time, one hop in each poll.
+//! round by round. All units of a part travel at the same time, one hop in each poll; the library sums one
+//! after the other.
 
 use gradwire::arithmetic::first_non_finite;
+use gradwire::plan::Plan;
 use gradwire::rounds::{Payload, Reduction, Round, RoundBuffers};
 use gradwire::{DecodeError, Grad, Memory, Unit};
 
 use super::error::ExchangeError;
-use super::pipeline::{InParts, Part, Parts};
-use super::step::{Step, timed};
-use super::void::{Watched, note_tag};
-use crate::collective::{Reduce, Ring, Scratch, Wire, tree_all_reduce};
+use super::pipeline::{InParts, Part, Parts, Polled};
+use super::port::{Body, Care};
+use super::report::Work;
+use super::step::Step;
+use super::void::note_tag;
+use crate::collective::{Hop, Path, Reduce, Wire};
 use crate::error::TransportError;
 use crate::tag::Tag;
 
@@ -26,10 +30,22 @@ pub(super) enum Order {
 pub(super) struct AllReduce {
     wire: Wire,
     order: Order,
-    scratch: Scratch,
+    incoming: Vec<u8>,
     units: Vec<UnitBuffers>,
+    /// Of each part, which unit is next in the current poll.
+    turns: Vec<Turn>,
+    /// The unit whose payload the library is summing, and whether it has done so.
+    lent: Option<usize>,
     frame_bytes: usize,
     held: usize,
+}
+
+/// Where a poll of a part stands.
+#[derive(Clone, Copy, Debug, Default)]
+struct Turn {
+    next: usize,
+    /// Whether a unit before the next one still travels.
+    travels: bool,
 }
 
 /// One unit's working memory, from the start of a step to its finish.
@@ -39,104 +55,124 @@ struct UnitBuffers {
     first: Option<Round>,
     /// The current round; `None` once the mean is complete.
     round: Option<Round>,
-    /// Completed hops of the round.
+    /// Hops of the round that were made.
     hop: usize,
+    /// Whether the library has summed the round.
+    is_summed: bool,
 }
 
 impl AllReduce {
     pub(super) fn new(wire: Wire, order: Order, units: usize) -> Self {
         let units = (0..units).map(|_| UnitBuffers::default()).collect();
-        Self { wire, order, scratch: Scratch::new(), units, frame_bytes: 0, held: 0 }
+        let (incoming, turns) = (Vec::new(), Vec::new());
+        Self { wire, order, incoming, units, turns, lent: None, frame_bytes: 0, held: 0 }
     }
 
-    /// Whether a unit travels in hops, so that other units can travel between them.
-    pub(super) fn has_hops(&self) -> bool {
+    /// Whether parts of a step gain anything.
+    pub(super) fn has_parts(&self) -> bool {
         self.order == Order::Ring
     }
 
-    /// Makes one hop of a unit, or all of them. Returns whether its mean is complete.
+    /// The hops of a round; `None` if the library sums it.
+    fn path(&self, step: &Step<'_>, round: &Round) -> Result<Option<Path>, TransportError> {
+        let (rank, members, tag) = (step.rank(), step.port.members().clone(), tag_of(step, round));
+        match self.order {
+            Order::Ring => Path::ring(rank, members, tag).map(Some),
+            Order::Tree => Path::tree(rank, members, tag).map(Some),
+            Order::Native => Ok(None),
+        }
+    }
+
+    /// The next piece of a unit's turn: the message that it waits for and those that follow, or the advance
+    /// to the next round.
     fn turn_unit(
         &mut self,
         step: &mut Step<'_>,
-        (at, unit): (usize, &Unit),
+        at: usize,
+        unit: &Unit,
         mean: &mut [f32],
         memory: &mut Option<&mut Memory<'_>>,
-    ) -> Result<bool, ExchangeError> {
-        let Some(round) = self.units[at].round else { return Ok(true) };
-        if self.has_hops() {
-            self.take_hop(step, (at, unit), &round)?;
-            if self.send_hop(step, (at, unit))? {
-                return Ok(false);
+    ) -> Result<Piece, ExchangeError> {
+        let Some(round) = self.units[at].round else { return Ok(Piece::EndOfTurn) };
+        match self.path(step, &round)? {
+            None if !self.units[at].is_summed => {
+                step.port.failure()?;
+                self.lent = Some(at);
+                return Ok(Piece::Lend);
             }
-        } else {
-            self.sum_at_once(step, (at, unit), &round)?;
+            None => {}
+            Some(path) => {
+                if let Some(Hop::Take { .. }) = path.hop(self.units[at].hop)? {
+                    if !step.take(&mut self.incoming)? {
+                        return Ok(Piece::Waiting);
+                    }
+                    self.land(step, &path, (at, unit), &round)?;
+                    let travels = self.send_hops(step, at, unit)?;
+                    return Ok(if travels { Piece::EndOfTurn } else { Piece::Moved });
+                }
+            }
         }
-        self.advance(step, (at, unit), round, mean, memory);
-        self.send_hop(step, (at, unit))?;
-        Ok(self.units[at].round.is_none())
+        self.advance(step, at, unit, round, mean, memory);
+        self.send_hops(step, at, unit)?;
+        Ok(Piece::EndOfTurn)
     }
 
-    /// Sends the next hop of a unit's round; returns whether there was one.
-    fn send_hop(&mut self, step: &mut Step<'_>, (at, unit): (usize, &Unit)) -> Result<bool, TransportError> {
-        let (has_hops, state) = (self.has_hops(), &mut self.units[at]);
-        let Some(round) = state.round.filter(|_| has_hops) else { return Ok(false) };
-        let ring = Ring::of_all_reduce(&*step.transport, tag_of(step, &round))?;
-        if state.hop == ring.hops() {
-            return Ok(false);
+    /// Sends what is to be sent before a unit takes its next message; returns whether there is one to take.
+    fn send_hops(&mut self, step: &mut Step<'_>, at: usize, unit: &Unit) -> Result<bool, TransportError> {
+        let Some(round) = self.units[at].round else { return Ok(false) };
+        let Some(path) = self.path(step, &round)? else { return Ok(false) };
+        loop {
+            let state = &mut self.units[at];
+            match path.hop(state.hop)? {
+                None => return Ok(false),
+                Some(Hop::Take { from, tag }) => {
+                    step.port.expect(from, tag);
+                    return Ok(true);
+                }
+                Some(Hop::Send { to, tag }) => {
+                    let mut scratch = state.buffers.scratch();
+                    let payload = step.plan.rounds_of(unit).payload(&round, &mut scratch);
+                    let data = reduce_of(&round, payload, self.wire)?;
+                    let mut out = step.port.lend_for(path.most_bytes(&data));
+                    path.write(state.hop, &data, &mut out);
+                    step.port.queue(to, tag, Body::Own(out), Care::Must);
+                    state.hop += 1;
+                }
+            }
         }
-        let (hop, out, plan) = (state.hop, &mut self.scratch.outgoing, step.plan);
-        let (to, tag) = timed(&mut step.clock.exchange, || {
-            let mut scratch = state.buffers.scratch();
-            let payload = plan.rounds_of(unit).payload(&round, &mut scratch);
-            ring.write(hop, &reduce_of(&round, payload, self.wire)?, out)
-        })?;
-        step.send(to, tag, out)?;
-        let (from, tag) = ring.source(hop)?;
-        step.underway.expect(from, tag);
-        Ok(true)
     }
 
-    /// Receives the hop of a unit in flight. A single rank has no hops.
-    fn take_hop(
+    /// Handles the message of a hop.
+    fn land(
         &mut self,
-        step: &mut Step<'_>,
+        step: &Step<'_>,
+        path: &Path,
         (at, unit): (usize, &Unit),
         round: &Round,
     ) -> Result<(), TransportError> {
-        let ring = Ring::of_all_reduce(&*step.transport, tag_of(step, round))?;
-        if ring.hops() == 0 {
-            return Ok(());
-        }
-        let (state, incoming) = (&mut self.units[at], &mut self.scratch.incoming);
-        step.take(incoming)?;
-        let (hop, plan) = (state.hop, step.plan);
-        state.hop += 1;
-        timed(&mut step.clock.exchange, || {
-            let mut scratch = state.buffers.scratch();
-            let payload = plan.rounds_of(unit).payload(round, &mut scratch);
-            ring.land(hop, &mut reduce_of(round, payload, self.wire)?, incoming)
-        })
-    }
-
-    /// The whole reduction of a round.
-    fn sum_at_once(
-        &mut self,
-        step: &mut Step<'_>,
-        (at, unit): (usize, &Unit),
-        round: &Round,
-    ) -> Result<(), TransportError> {
-        let mut scratch = self.units[at].buffers.scratch();
+        let state = &mut self.units[at];
+        let mut scratch = state.buffers.scratch();
         let payload = step.plan.rounds_of(unit).payload(round, &mut scratch);
-        let data = reduce_of(round, payload, self.wire)?;
-        let (tag, by, sums) = (tag_of(step, round), step.deadline, &mut self.scratch);
-        timed(&mut step.clock.exchange, || match self.order {
-            Order::Tree => {
-                let note = &mut step.underway.note;
-                let mut watched = Watched { transport: &mut *step.transport, step: step.tag, note };
-                tree_all_reduce(&mut watched, tag, data, sums, by)
-            }
-            _ => step.transport.native_all_reduce(tag, data, by),
-        })?;
+        path.land(state.hop, &mut reduce_of(round, payload, self.wire)?, &self.incoming)?;
+        state.hop += 1;
+        Ok(())
+    }
+
+    /// The payload that the library is to sum, and its tag.
+    pub(super) fn lent(
+        &mut self,
+        step: Tag,
+        plan: &Plan,
+        sum: impl FnOnce(Tag, Reduce<'_>) -> Result<(), TransportError>,
+    ) -> Result<(), TransportError> {
+        let Some(at) = self.lent.take() else { return Ok(()) };
+        let state = &mut self.units[at];
+        let Some(round) = state.round else { return Ok(()) };
+        let mut scratch = state.buffers.scratch();
+        let payload = plan.rounds_of(&plan.units()[at]).payload(&round, &mut scratch);
+        let tag = step.unit(round.unit.id).chunk(round.index);
+        sum(tag, reduce_of(&round, payload, self.wire)?)?;
+        state.is_summed = true;
         Ok(())
     }
 
@@ -144,33 +180,42 @@ impl AllReduce {
     fn advance(
         &mut self,
         step: &mut Step<'_>,
-        (at, unit): (usize, &Unit),
+        at: usize,
+        unit: &Unit,
         round: Round,
         mean: &mut [f32],
         memory: &mut Option<&mut Memory<'_>>,
     ) {
         let (state, plan) = (&mut self.units[at], step.plan);
-        let (layout, workers) = (step.layout.as_ref(), step.transport.membership().ranks.len() as u32);
+        let (layout, workers) = (step.layout.as_ref(), step.members().len() as u32);
         self.frame_bytes += round.payload_len * element_bytes(&round, self.wire);
-        let next = timed(&mut step.clock.decode, || {
-            let memory = memory.as_deref_mut().filter(|_| plan.lends_to(unit));
-            let mut memory = memory.map(|memory| memory.slice(unit.range()));
-            let mean = &mut mean[unit.range()];
-            let (codec, scratch) = (plan.rounds_of(unit), &mut state.buffers.scratch());
-            codec.advance(&layout, round, scratch, workers, mean, memory.as_mut())
-        });
-        (state.round, state.hop) = (next, 0);
+        let memory = memory.as_deref_mut().filter(|_| plan.lends_to(unit));
+        let mut memory = memory.map(|memory| memory.slice(unit.range()));
+        let (codec, scratch, mean) =
+            (plan.rounds_of(unit), &mut state.buffers.scratch(), &mut mean[unit.range()]);
+        state.round = codec.advance(&layout, round, scratch, workers, mean, memory.as_mut());
+        (state.hop, state.is_summed) = (0, false);
     }
+}
+
+/// What a piece of a unit's turn was.
+enum Piece {
+    Waiting,
+    Lend,
+    Moved,
+    EndOfTurn,
 }
 
 impl InParts for AllReduce {
     const HAS_NOTES: bool = true;
 
-    /// Every unit has a state of its own, in whatever part it travels.
-    fn set_parts(&mut self, _: usize) {}
+    fn set_parts(&mut self, count: usize) {
+        self.turns.resize(count, Turn::default());
+    }
 
     fn begin_step(&mut self) {
-        (self.frame_bytes, self.held) = (0, 0);
+        (self.frame_bytes, self.held, self.lent) = (0, 0, None);
+        self.turns.fill(Turn::default());
     }
 
     /// Begins the units. Only reads the memory: it changes when the means are complete.
@@ -182,7 +227,7 @@ impl InParts for AllReduce {
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError> {
         assert_eq!(grad.len(), step.layout.len(), "gradient and layout differ in length");
-        let workers = step.transport.membership().ranks.len();
+        let workers = step.members().len();
         let plan = step.plan;
         let most = |unit: &Unit| plan.rounds_of(unit).most_contributors();
         let fewest = part.units.iter().map(|unit| (most(unit), unit)).min_by_key(|(most, _)| *most);
@@ -192,54 +237,69 @@ impl InParts for AllReduce {
             return Err(ExchangeError::TooManyWorkers { codec, workers, most });
         }
         let (key, layout) = (step.key, step.layout.as_ref());
-        timed(&mut step.clock.encode, || {
-            for (state, unit) in self.units[part.first..].iter_mut().zip(part.units) {
-                let codec = plan.rounds_of(unit);
-                state.buffers.grow(codec.round_scratch_len(unit.len));
-                let mut scratch = state.buffers.scratch();
-                let first = if let Some((selection, at)) = step.selected {
-                    selection.begin(at, &layout, unit, &mut scratch)?
-                } else {
-                    let grad = grad.slice(unit.start, unit.len);
-                    let memory = memory.as_deref().filter(|_| plan.lends_to(unit));
-                    let memory = memory.map(|memory| memory.view(unit.range()));
-                    codec.begin(key, &layout, unit, grad, memory, &mut scratch)?
-                };
-                state.first = Some(first);
-                (state.round, state.hop) = (state.first, 0);
-                self.held += codec.held(unit.len);
-            }
-            Ok(())
-        })
+        for (state, unit) in self.units[part.first..].iter_mut().zip(part.units) {
+            let codec = plan.rounds_of(unit);
+            state.buffers.grow(codec.round_scratch_len(unit.len));
+            let mut scratch = state.buffers.scratch();
+            let first = if let Some((selection, at)) = step.selected {
+                selection.begin(at, &layout, unit, &mut scratch)?
+            } else {
+                let grad = grad.slice(unit.start, unit.len);
+                let memory = memory.as_deref().filter(|_| plan.lends_to(unit));
+                let memory = memory.map(|memory| memory.view(unit.range()));
+                codec.begin(key, &layout, unit, grad, memory, &mut scratch)?
+            };
+            state.first = Some(first);
+            (state.round, state.hop, state.is_summed) = (state.first, 0, false);
+            self.held += codec.held(unit.len);
+        }
+        Ok(())
     }
 
     fn post(&mut self, step: &mut Step<'_>, part: Part<'_>) -> Result<(), ExchangeError> {
-        for unit in (part.first..).zip(part.units) {
-            self.send_hop(step, unit)?;
+        for (at, unit) in (part.first..).zip(part.units) {
+            self.send_hops(step, at, unit)?;
         }
         Ok(())
+    }
+
+    fn frame(&self, _: usize, _: usize) -> &[u8] {
+        unreachable!("payloads change while they travel, so every message has a buffer of its own")
     }
 
     fn void_tag(&self, step: &Step<'_>, _: Part<'_>) -> Tag {
         note_tag(step.tag)
     }
 
+    /// One turn of every unit that still travels.
     fn poll(
         &mut self,
         step: &mut Step<'_>,
         part: Part<'_>,
         mean: &mut [f32],
         memory: &mut Option<&mut Memory<'_>>,
-    ) -> Result<bool, ExchangeError> {
-        let mut is_over = true;
-        for unit in (part.first..).zip(part.units) {
-            is_over &= self.turn_unit(step, unit, mean, memory)?;
-        }
-        Ok(is_over)
+    ) -> Result<Polled, ExchangeError> {
+        let turn = self.turns[part.at];
+        let Some(unit) = part.units.get(turn.next) else {
+            self.turns[part.at] = Turn::default();
+            return Ok(if turn.travels { Polled::More } else { Polled::Complete });
+        };
+        let at = part.first + turn.next;
+        Ok(match self.turn_unit(step, at, unit, mean, memory)? {
+            Piece::Waiting => Polled::Waiting,
+            Piece::Lend => Polled::Lent,
+            Piece::Moved => Polled::Busy(Work::Exchange),
+            Piece::EndOfTurn => {
+                let turn = &mut self.turns[part.at];
+                turn.next += 1;
+                turn.travels |= self.units[at].round.is_some();
+                Polled::Busy(Work::Decode)
+            }
+        })
     }
 
-    fn conclude(&mut self, step: &mut Step<'_>, _: &Parts, mean: &mut [f32]) -> Result<(), ExchangeError> {
-        match timed(&mut step.clock.decode, || first_non_finite(mean)) {
+    fn conclude(&mut self, _: &mut Step<'_>, _: &Parts, mean: &mut [f32]) -> Result<(), ExchangeError> {
+        match first_non_finite(mean) {
             Some(index) => Err(ExchangeError::NonFiniteMean { index, rank: None }),
             None => Ok(()),
         }
@@ -300,7 +360,6 @@ fn reduce_of<'p>(round: &Round, payload: Payload<'p>, wire: Wire) -> Result<Redu
 mod tests {
     use std::thread;
 
-    use gradwire::plan::Plan;
     use gradwire::rounds::{LinearScratch, LinearScratchLen, MemoryView};
     use gradwire::{EncodeError, Layout, LayoutRef, Linear, Source, StepKey, UnitPolicy};
 
@@ -309,6 +368,9 @@ mod tests {
     use crate::local;
     use crate::tag::Deadline;
     use crate::transport::Transport;
+
+    const RING: Route = Route::AllReduce { wire: Wire::Bf16 };
+    const TREE: Route = Route::Tree { wire: Wire::Bf16 };
 
     /// The smallest gradient in sixteenths, and not less than zero if no worker's is negative: one round of
     /// votes, one of minima.
@@ -384,12 +446,10 @@ mod tests {
     }
 
     /// What one rank has after a step.
-    fn step(mut transport: impl Transport, order: Order, len: usize) -> Result<Vec<f32>, ExchangeError> {
+    fn step(mut transport: impl Transport, route: Route, len: usize) -> Result<Vec<f32>, ExchangeError> {
         let cut = len / 3;
-        let layout = Layout::packed([("a", vec![cut]), ("b", vec![len - cut])]).unwrap();
+        let layout = Layout::packed([("v", vec![cut]), ("w", vec![len - cut])]).unwrap();
         let units = UnitPolicy { per_tensor: true, ..UnitPolicy::default() };
-        let wire = Wire::Bf16;
-        let route = if order == Order::Ring { Route::AllReduce { wire } } else { Route::Tree { wire } };
         let plan = Plan::of_linear(Votes, units, &layout.as_ref());
         let mut exchange = Exchange::new(plan, layout, route).unwrap();
         let rank = transport.rank().0;
@@ -402,9 +462,7 @@ mod tests {
 
     #[test]
     fn rounds_of_votes_and_minima_are_reduced_as_by_hand() {
-        for (order, world) in
-            [(Order::Ring, 1), (Order::Ring, 2), (Order::Ring, 5), (Order::Tree, 1), (Order::Tree, 4)]
-        {
+        for (route, world) in [(RING, 1), (RING, 2), (RING, 5), (TREE, 1), (TREE, 4), (TREE, 5)] {
             for len in [0, 1, 31, 33, 100, 257] {
                 let all: Vec<_> = (0..world).map(|rank| gradient(rank, len)).collect();
                 let expected: Vec<f32> = (0..len)
@@ -414,12 +472,13 @@ mod tests {
                         least as f32 + half
                     })
                     .collect();
-                let ends: Vec<_> = local::world(world)
-                    .into_iter()
-                    .map(|end| thread::spawn(move || step(end, order, len)))
-                    .collect();
+                let spawn = |end| {
+                    let route = route.clone();
+                    thread::spawn(move || step(end, route, len))
+                };
+                let ends: Vec<_> = local::world(world).into_iter().map(spawn).collect();
                 for end in ends {
-                    assert_eq!(end.join().unwrap().unwrap(), expected, "{order:?} of {world}, {len}");
+                    assert_eq!(end.join().unwrap().unwrap(), expected, "{route:?} of {world}, {len}");
                 }
             }
         }
@@ -430,7 +489,7 @@ mod tests {
         for end in local::world(6) {
             let codec = std::any::type_name::<Votes>();
             let refused = ExchangeError::TooManyWorkers { codec, workers: 6, most: 5 };
-            assert_eq!(step(end, Order::Ring, 9), Err(refused));
+            assert_eq!(step(end, RING, 9), Err(refused));
         }
     }
 

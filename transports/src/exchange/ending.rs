@@ -10,27 +10,23 @@
 //! one more message. A rank that has all votes sends its word to all others. Only ranks that miss a vote wait
 //! for a word.
 //!
-//! Frames and votes must arrive within three quarters of the time that is left when `finish` begins. The last
-//! quarter is for words.
+//! Frames and votes must arrive within three quarters of the time that is left when the step is to be
+//! finished. The last quarter is for words.
 
-use std::time::Duration;
+use gradwire::Layout;
 
 use super::error::ExchangeError;
-use super::step::{Step, timed};
-use super::void::{Void, note_tag, void_frame};
-use crate::error::TransportError;
+use super::port::{Care, Port};
+use super::step::Step;
+use super::void::{Void, note_tag};
 use crate::rank::Rank;
-use crate::tag::{Deadline, Tag};
+use crate::tag::Tag;
 
-/// The first byte of a message. Any two of these differ in more than one bit; any other byte counts as a no.
+/// The first byte of a message. Any two of these differ in more than one bit.
 const YES: u8 = 0xa5;
 const NO: u8 = 0x5a;
 const VOID: u8 = 0x3c;
 const UNKNOWN: u8 = 0xc3;
-
-/// A rank that waits for any of several messages looks for the others after this time; then after twice the
-/// time, and so on.
-const FIRST_LOOK: Duration = Duration::from_millis(2);
 
 fn vote_tag(step: Tag) -> Tag {
     step.unit(u32::MAX).chunk(1)
@@ -54,24 +50,28 @@ impl Vote {
     fn against(step: &Step<'_>, error: &ExchangeError) -> Self {
         match error {
             ExchangeError::Void { rank, index } => Self::Void(Void { rank: *rank, index: *index }),
-            error => void_frame(step, error)
-                .map_or(Self::No, |void| Self::Void(Void { rank: step.transport.rank(), index: void.index })),
+            error => step
+                .void_frame(error)
+                .map_or(Self::No, |void| Self::Void(Void { rank: step.rank(), index: void.index })),
         }
     }
 
-    fn read(message: &[u8], len: usize) -> Self {
+    /// `None` for a message that is no vote any more. It counts as one that was lost: a yes that was damaged
+    /// must not undo a step that others use.
+    fn read(message: &[u8], len: usize) -> Option<Self> {
         match message {
-            [YES] => Self::Yes,
+            [YES] => Some(Self::Yes),
             [VOID, rank @ .., _, _, _, _, _, _, _, _] => {
                 let rank = rank.try_into().map(u32::from_le_bytes);
                 let index = message.last_chunk().map(|bytes| u64::from_le_bytes(*bytes));
                 let index = index.and_then(|index| usize::try_from(index).ok()).filter(|index| *index < len);
                 match (rank, index) {
-                    (Ok(rank), Some(index)) => Self::Void(Void { rank: Rank(rank), index }),
-                    _ => Self::No,
+                    (Ok(rank), Some(index)) => Some(Self::Void(Void { rank: Rank(rank), index })),
+                    _ => Some(Self::No),
                 }
             }
-            _ => Self::No,
+            [NO | VOID, ..] => Some(Self::No),
+            _ => None,
         }
     }
 
@@ -90,156 +90,150 @@ impl Vote {
     }
 }
 
-/// Whether ranks must tell each other how the step ended.
-pub(super) fn is_needed(step: &Step<'_>) -> bool {
-    !step.transport.is_fail_stop() && step.transport.membership().world() > 1
+/// The time until which frames and votes may come.
+pub(super) fn votes_by(now: u64, by: u64) -> u64 {
+    if by == u64::MAX { by } else { by - by.saturating_sub(now) / 4 }
 }
 
-/// The deadline for frames and votes.
-pub(super) fn votes_by(deadline: Deadline) -> Deadline {
-    let left = deadline.remaining().map(|left| left - left / 4);
-    left.map_or(deadline, Deadline::after)
+/// Asks for what a rank that fails sends to all others.
+pub(super) fn ask_for_votes(step: &mut Step<'_>) {
+    step.port.ask_all(vote_tag(step.tag));
+    step.port.ask_all(note_tag(step.tag));
 }
 
-/// Tells all others that the step failed here, and returns the error with all that is then known of its
-/// reason.
-pub(super) fn refuse(step: &mut Step<'_>, error: ExchangeError, by: Deadline) -> ExchangeError {
-    let mut message = step.underway.lend();
-    Vote::against(step, &error).write(&mut message);
-    tell_of_failure(step, &message, by);
-    let void = match error {
-        ExchangeError::Transport(_) => others(step).into_iter().find_map(|from| {
-            match vote_of(step, from, &mut message, Deadline::now()) {
-                Ok(Vote::Void(void)) => Some(void),
-                _ => None,
-            }
-        }),
+/// Tells all others that the step failed here, with a vote against it, and also with a note for ranks that
+/// wait for messages of the step.
+pub(super) fn refuse(step: &mut Step<'_>, error: &ExchangeError, by: u64) {
+    let mut message = step.port.lend();
+    Vote::against(step, error).write(&mut message);
+    // No rank uses the mean without this vote, so a peer that does not get it undoes the step too.
+    step.send_to_all(vote_tag(step.tag), &message, Care::Until(by));
+    step.send_to_all(note_tag(step.tag), &message, Care::Until(by));
+    step.port.give(message);
+}
+
+/// The rank that made the step void, if a vote says so that is here.
+pub(super) fn void_voted(step: &mut Step<'_>) -> Option<Void> {
+    let members = step.members();
+    step.others_in(&members).find_map(|(_, from)| match vote_of(step, from) {
+        Some(Some(Vote::Void(void))) => Some(void),
         _ => None,
-    };
-    step.underway.give(message);
-    void.map_or(error, ExchangeError::from)
+    })
 }
 
-/// Ends a step of which this rank has the mean. The mean may be used only if this returns `Ok`.
-pub(super) fn agree(step: &mut Step<'_>, by: Deadline) -> Result<(), ExchangeError> {
-    let mut message = step.underway.lend();
-    Vote::Yes.write(&mut message);
-    for to in others(step) {
+/// Why the step failed at a rank that sent a note: a void frame, or a vote.
+pub(super) fn read_note(rank: Rank, note: &[u8], layout: &Layout, step: u64) -> ExchangeError {
+    let void =
+        Void::read(rank, note, &layout.as_ref(), step).or_else(|| match Vote::read(note, layout.len()) {
+            Some(Vote::Void(void)) => Some(void),
+            _ => None,
+        });
+    void.map_or(ExchangeError::NotAgreed { rank }, Into::into)
+}
+
+/// The vote of a rank, if it is here; `Some(None)` if it cannot be read.
+fn vote_of(step: &mut Step<'_>, from: Rank) -> Option<Option<Vote>> {
+    let message = step.port.find(from, vote_tag(step.tag))?;
+    let vote = Vote::read(&message, step.layout.len());
+    step.port.give(message);
+    Some(vote)
+}
+
+/// The end of a step of which this rank has the mean.
+#[derive(Debug, Default)]
+pub(super) struct Ending {
+    /// The others, in the order in which their votes count, and their votes that are here; `Some(None)` if
+    /// one cannot be read.
+    votes: Vec<(Rank, Option<Option<Vote>>)>,
+    /// The first rank whose vote is missing, once the votes are counted.
+    missing: Option<Rank>,
+    /// The ranks whose words are still to come, if a vote is missing.
+    silent: Vec<Rank>,
+}
+
+impl Ending {
+    /// Votes yes.
+    pub(super) fn begin(&mut self, step: &mut Step<'_>) {
+        let members = step.members();
+        self.votes.clear();
+        self.votes.extend(step.others_in(&members).map(|(_, rank)| (rank, None)));
+        self.missing = None;
         // A rank that misses this vote waits for a word of another rank.
-        let _ = step.send(to, vote_tag(step.tag), &message);
+        let until = Care::Until(step.port.deadline);
+        step.send_to_all(vote_tag(step.tag), &[YES], until);
     }
-    let counted = count(step, &mut message);
-    let word = match &counted {
-        Ok(None) => YES,
-        Ok(Some(_)) => UNKNOWN,
-        Err(_) => NO,
-    };
-    for to in others(step) {
-        // If a peer cannot be told, that is no error: only ranks that miss a vote wait for the word.
-        let _ = step.transport.send(to, word_tag(step.tag), &[word], Deadline::now());
-    }
-    let ended = match counted {
-        Ok(None) => Ok(()),
-        Ok(Some(missing)) => ask(step, missing, &mut message, by),
-        Err(error) => Err(error),
-    };
-    step.underway.give(message);
-    ended
-}
 
-fn others(step: &Step<'_>) -> Vec<Rank> {
-    let members = step.transport.membership().ranks;
-    step.others_in(&members).map(|(_, rank)| rank).collect()
-}
-
-/// The rank that made the step void, if the note of a rank that failed names one.
-pub(super) fn read_void(step: &Step<'_>, note: &[u8]) -> Option<Void> {
-    match Vote::read(note, step.layout.len()) {
-        Vote::Void(void) => Some(void),
-        _ => None,
-    }
-}
-
-/// Receives the vote of a rank.
-fn vote_of(
-    step: &mut Step<'_>,
-    from: Rank,
-    message: &mut Vec<u8>,
-    by: Deadline,
-) -> Result<Vote, TransportError> {
-    let (tag, transport) = (vote_tag(step.tag), &mut *step.transport);
-    timed(&mut step.clock.exchange, || transport.recv(from, tag, message, by))?;
-    Ok(Vote::read(message, step.layout.len()))
-}
-
-/// Receives all votes. Returns the first rank whose vote is missing. A vote other than yes is an error.
-fn count(step: &mut Step<'_>, message: &mut Vec<u8>) -> Result<Option<Rank>, ExchangeError> {
-    let mut missing = None;
-    for from in others(step) {
-        let by = if missing.is_none() { step.deadline } else { Deadline::now() };
-        match vote_of(step, from, message, by) {
-            Ok(Vote::Yes) => {}
-            Ok(Vote::No) => return Err(ExchangeError::NotAgreed { rank: from }),
-            Ok(Vote::Void(void)) => return Err(void.into()),
-            Err(TransportError::Timeout { .. } | TransportError::Disconnected { .. }) => {
-                missing = missing.or(Some(from));
-            }
-            Err(other) => return Err(other.into()),
+    /// Counts the votes, or the words if a vote is missing. Returns whether the mean may be used; false: it
+    /// is not known yet.
+    pub(super) fn poll(&mut self, step: &mut Step<'_>, by: u64) -> Result<bool, ExchangeError> {
+        if let Some(missing) = self.missing {
+            return self.listen(step, missing);
         }
+        let Some(counted) = self.count(step) else { return Ok(false) };
+        let word = match &counted {
+            Ok(None) => YES,
+            Ok(Some(_)) => UNKNOWN,
+            Err(_) => NO,
+        };
+        // If a peer cannot be told, that is no error: only ranks that miss a vote wait for the word.
+        step.send_to_all(word_tag(step.tag), &[word], Care::Until(0));
+        let Some(missing) = counted? else { return Ok(true) };
+        self.missing = Some(missing);
+        self.silent.clear();
+        self.silent.extend(self.votes.iter().map(|(rank, _)| *rank));
+        step.port.ask_all(word_tag(step.tag));
+        step.port.deadline = by;
+        Ok(false)
     }
-    Ok(missing)
-}
 
-/// Waits for the word of any rank that knows how the step ended.
-fn ask(step: &mut Step<'_>, missing: Rank, message: &mut Vec<u8>, by: Deadline) -> Result<(), ExchangeError> {
-    let (mut silent, mut patience) = (others(step), FIRST_LOOK);
-    let refused = Err(ExchangeError::NotAgreed { rank: missing });
-    while !silent.is_empty() {
-        let is_last = by.has_passed();
-        if matches!(vote_of(step, missing, message, Deadline::now()), Ok(Vote::No | Vote::Void(_))) {
-            return refused;
+    /// The first rank whose vote is missing, or the first vote other than yes; `None` while a vote may come.
+    fn count(&mut self, step: &mut Step<'_>) -> Option<Result<Option<Rank>, ExchangeError>> {
+        let mut missing = None;
+        for (from, vote) in &mut self.votes {
+            *vote = vote.or_else(|| vote_of(step, *from));
+            match *vote {
+                Some(Some(Vote::Yes)) => {}
+                Some(Some(Vote::No)) => return Some(Err(ExchangeError::NotAgreed { rank: *from })),
+                Some(Some(Vote::Void(void))) => return Some(Err(void.into())),
+                None if missing.is_none() && is_awaited(step.port, *from) => return None,
+                None | Some(None) => missing = missing.or(Some(*from)),
+            }
+        }
+        Some(Ok(missing))
+    }
+
+    /// Looks for votes that came late, and for the word of any rank that knows how the step ended.
+    fn listen(&mut self, step: &mut Step<'_>, missing: Rank) -> Result<bool, ExchangeError> {
+        for (from, vote) in &mut self.votes {
+            *vote = vote.or_else(|| vote_of(step, *from));
+            if let Some(Some(Vote::No | Vote::Void(_))) = *vote {
+                return Err(ExchangeError::NotAgreed { rank: *from });
+            }
+        }
+        if self.votes.iter().all(|(_, vote)| *vote == Some(Some(Vote::Yes))) {
+            return Ok(true);
         }
         let mut at = 0;
-        while let Some(&from) = silent.get(at) {
-            let until = if at == 0 { by.earlier(Deadline::after(patience)) } else { Deadline::now() };
-            let (tag, transport) = (word_tag(step.tag), &mut *step.transport);
-            match timed(&mut step.clock.exchange, || transport.recv(from, tag, message, until)) {
-                Ok(()) if *message == [YES] => return Ok(()),
-                Ok(()) if *message == [NO] => return refused,
-                Err(TransportError::Timeout { .. }) => at += 1,
+        while let Some(&from) = self.silent.get(at) {
+            let word = step.port.find(from, word_tag(step.tag));
+            let said = word.as_deref().map(|word| <[u8; 1]>::try_from(word).unwrap_or([UNKNOWN]));
+            word.into_iter().for_each(|word| step.port.give(word));
+            match said {
+                Some([YES]) => return Ok(true),
+                Some([NO]) => return Err(ExchangeError::NotAgreed { rank: missing }),
+                None if is_awaited(step.port, from) => at += 1,
                 _ => {
-                    silent.remove(at);
+                    self.silent.remove(at);
                 }
             }
         }
-        if is_last {
-            break;
-        }
-        patience = patience.saturating_mul(2);
+        if self.silent.is_empty() { Err(ExchangeError::Undecided { missing }) } else { Ok(false) }
     }
-    Err(ExchangeError::Undecided { missing })
 }
 
-/// Sends a vote against the step, and also as a note if ranks that wait for payloads look for notes. Drops
-/// the messages of the step that have arrived here, so that no sender waits for room.
-fn tell_of_failure(step: &mut Step<'_>, vote: &[u8], by: Deadline) {
-    let note = step.underway.has_notes.then(|| note_tag(step.tag));
-    let tags = [Some(vote_tag(step.tag)), note];
-    for (to, tag) in
-        others(step).into_iter().flat_map(|to| tags.into_iter().flatten().map(move |tag| (to, tag)))
-    {
-        let mut patience = FIRST_LOOK;
-        loop {
-            let (until, transport) = (by.earlier(Deadline::after(patience)), &mut *step.transport);
-            let sent = timed(&mut step.clock.exchange, || transport.send(to, tag, vote, until));
-            // No rank uses the mean without this vote, so a peer that does not get it undoes the step too.
-            if !matches!(sent, Err(TransportError::NoRoom { .. })) || by.has_passed() {
-                break;
-            }
-            step.underway.drop_arrived(step.transport);
-            patience = patience.saturating_mul(2);
-        }
-    }
+/// Whether a message of that rank may still come in time.
+fn is_awaited(port: &Port, from: Rank) -> bool {
+    !port.is_lost(from) && port.now < port.deadline
 }
 
 #[cfg(test)]
@@ -251,24 +245,25 @@ mod tests {
         let mut message = Vec::new();
         for vote in [Vote::Yes, Vote::No, Vote::Void(Void { rank: Rank(7), index: 99 })] {
             vote.write(&mut message);
-            assert_eq!(Vote::read(&message, 100), vote);
+            assert_eq!(Vote::read(&message, 100), Some(vote));
             for bit in 0..8 * message.len() {
                 let mut damaged = message.clone();
                 damaged[bit / 8] ^= 1 << (bit % 8);
-                assert_ne!(Vote::read(&damaged, 100), Vote::Yes, "{vote:?} with bit {bit} flipped");
+                assert_ne!(Vote::read(&damaged, 100), Some(Vote::Yes), "{vote:?} with bit {bit} flipped");
             }
-            for len in 0..message.len() {
-                assert_eq!(Vote::read(&message[..len], 100), Vote::No, "{vote:?} cut to {len}");
+            assert_eq!(Vote::read(&[], 100), None, "a message that was cut may have been a yes");
+            for len in 1..message.len() {
+                assert_eq!(Vote::read(&message[..len], 100), Some(Vote::No), "{vote:?} cut to {len}");
             }
         }
-        assert_eq!(Vote::read(&message, 99), Vote::No, "a coordinate beyond the layout");
+        assert_eq!(Vote::read(&message, 99), Some(Vote::No), "a coordinate beyond the layout");
     }
 
     #[test]
     fn a_quarter_of_the_time_is_left_for_the_last_word() {
-        assert_eq!(votes_by(Deadline::NEVER), Deadline::NEVER);
-        let left = votes_by(Deadline::after(Duration::from_secs(4000))).remaining().unwrap();
-        assert!(left <= Duration::from_secs(3000) && left > Duration::from_secs(2000), "{left:?}");
-        assert!(votes_by(Deadline::now()).has_passed());
+        assert_eq!(votes_by(7, u64::MAX), u64::MAX);
+        assert_eq!(votes_by(1000, 5000), 4000);
+        assert_eq!(votes_by(1000, 1000), 1000);
+        assert_eq!(votes_by(1000, 10), 10);
     }
 }

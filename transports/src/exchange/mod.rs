@@ -4,6 +4,12 @@
 //! [`finish`](Exchange::finish) receives, decodes and divides. Work that a rank does between the two overlaps
 //! with the network.
 //!
+//! Inside, a step is a machine without I/O: [`begin`](Exchange::begin), [`encode`](Exchange::encode) and
+//! [`complete`](Exchange::complete) do its work, [`outgoing`](Exchange::outgoing) gives messages to send, and
+//! [`receive`](Exchange::receive) takes those that arrived. `start` and `finish` drive it over a
+//! [`Transport`](crate::Transport). Over another network, write a driver of your own: the example
+//! `own_network` is one.
+//!
 //! | route | codecs | order of the sum | bytes each rank sends |
 //! | --- | --- | --- | --- |
 //! | [`Route::AllGather`] | all | ranks ascending, coordinates ascending | (N−1)·frame |
@@ -43,9 +49,10 @@
 //!
 //! # Packets
 //! With `max_packet_bytes`, a worker of [`Route::Server`] sends its gradient as packets that may be lost
-//! ([`Transport::send_packet`]). A lost packet loses a range, not the step. Each coordinate of the mean is
-//! divided by the number of workers whose packet with that coordinate arrived. The server's answer tells each
-//! worker which of its packets did not arrive. On other routes no rank could tell all others.
+//! ([`send_packet`](crate::Transport::send_packet)). A lost packet loses a range, not the step. Each
+//! coordinate of the mean is divided by the number of workers whose packet with that coordinate arrived. The
+//! server's answer tells each worker which of its packets did not arrive. On other routes no rank could tell
+//! all others.
 //!
 //! # Void steps
 //! If a rank cannot encode its gradient, because it is not finite, it says so in the same step. Every other
@@ -54,7 +61,7 @@
 //! | route | how the others learn of it |
 //! | --- | --- |
 //! | frames | a [void frame](gradwire::format::VoidFrame) takes the place of the rank's frame |
-//! | payloads | the void frame is a message of its own, which the others look for while they wait |
+//! | payloads | the void frame is a message of its own, which the others see while they wait |
 //! | server | a server that has a quorum without that rank continues; otherwise the error is [`ExchangeError::NoQuorum`], which also names rank and coordinate |
 //! | [`Route::Native`] | they do not: the library cannot be told |
 //!
@@ -67,13 +74,13 @@
 //! the option they are dropped. This suits trainers that skip a step whose loss was scaled too far.
 //!
 //! # The end of a step
-//! Over a transport that is [fail-stop](Transport::is_fail_stop), a step of all-gather, sparse all-reduce or
-//! all-reduce can fail at one rank and succeed at another only if a rank is about to end the job, or if a
-//! deadline passes in between. Over any other transport, such as ZeroMQ, all ranks vote at the end of a step:
-//! each says whether it has the mean, and no rank uses the mean unless all have it. So if a frame reached
-//! some ranks and not others, all ranks undo the step. This costs two messages of one byte to each peer a
-//! step, and the wait for one of them: one latency. Frames must arrive within three quarters of the time that
-//! [`finish`](Exchange::finish) is given.
+//! Over a transport that is [fail-stop](crate::Transport::is_fail_stop), a step of all-gather, sparse
+//! all-reduce or all-reduce can fail at one rank and succeed at another only if a rank is about to end the
+//! job, or if a deadline passes in between. Over any other transport, such as ZeroMQ, all ranks vote at the
+//! end of a step: each says whether it has the mean, and no rank uses the mean unless all have it. So if a
+//! frame reached some ranks and not others, all ranks undo the step. This costs two messages of one byte to
+//! each peer a step, and the wait for one of them: one latency. Frames must arrive within three quarters of
+//! the time that [`finish`](Exchange::finish) is given.
 //!
 //! | at a rank, [`finish`](Exchange::finish) gives | then at all others the step |
 //! | --- | --- |
@@ -103,13 +110,17 @@ mod error;
 mod fit;
 mod incoming;
 mod intake;
+mod machine;
 mod measure;
 mod message;
+mod net;
 mod norm_cap;
 mod own;
 mod packet_set;
 mod packets;
 mod pipeline;
+mod port;
+mod refusal;
 mod report;
 mod rounds_first;
 mod route;
@@ -117,38 +128,39 @@ mod senders;
 mod server;
 mod sparse;
 mod step;
-mod underway;
 mod verdict;
 mod void;
 
 use std::any::type_name;
 use std::time::Duration;
 
-use gradwire::arithmetic::gain::Gain;
 use gradwire::codecs::ValueChoice;
 use gradwire::format::Divisor;
 use gradwire::plan::{Group, Plan, ToPlan};
 use gradwire::state::Snapshot;
-use gradwire::{Codec, Density, Gather, Grad, Layout, Memory, Selection, StepKey, Unit};
+use gradwire::{Codec, Density, Gather, Layout, Memory, StepKey, Unit};
 
 use crate::collective::Wire;
 use crate::cost::{Link, sparse_frame_bytes};
-use crate::tag::{Deadline, Tag};
-use crate::transport::Transport;
+use crate::inbox::InboxLimits;
+use crate::tag::Tag;
 
 use self::all_gather::AllGather;
 use self::all_reduce::{AllReduce, Order};
 pub use self::error::ExchangeError;
 use self::fit::{Kind, Traits, packets_of, require, require_senders, traits_of};
+pub use self::machine::{Outgoing, Setting};
 use self::measure::Measure;
 pub use self::norm_cap::Capped;
 use self::pipeline::Pipeline;
-pub use self::report::{PacketTally, Report};
+pub use self::port::Care;
+use self::port::Port;
+pub use self::refusal::Refusal;
+use self::report::Clock;
+pub use self::report::{PacketTally, Progress, Report, Work};
 pub use self::route::{Route, ServerOptions};
 use self::server::Server;
 use self::sparse::SparseAllReduce;
-use self::step::{Clock, Step};
-use self::underway::Underway;
 
 /// One rank's part of every step's exchange: settings, and buffers that are reused from step to step.
 ///
@@ -190,29 +202,37 @@ pub struct Exchange {
     layout: Layout,
     route: State,
     divisor: Divisor,
-    underway: Underway,
+    port: Port,
     /// The memory before the step, if void steps are undone.
     before: Option<Snapshot>,
     started: Option<Started>,
+    clock: Clock,
     /// Measures gains, if that was requested.
     measure: Option<Measure>,
 }
 
 #[derive(Debug)]
 enum State {
-    AllGather(Pipeline<AllGather>),
+    AllGather(Box<Pipeline<AllGather>>),
     SparseAllReduce(Box<Pipeline<SparseAllReduce>>),
-    AllReduce(Pipeline<AllReduce>),
+    AllReduce(Box<Pipeline<AllReduce>>),
     Server(Box<Server>),
 }
 
-/// A step between its start and its finish.
+/// A step that has begun.
 #[derive(Clone, Copy, Debug)]
 struct Started {
     key: StepKey,
     tag: Tag,
-    clock: Clock,
+    /// Whether all parts are encoded.
+    is_encoded: bool,
+    /// Whether the mean was asked for.
+    is_finishing: bool,
 }
+
+/// Messages of each sender that may wait here before anybody has asked for them: as much as a rank of
+/// [`local`](crate::local) stores.
+const EARLY: InboxLimits = InboxLimits { messages: 4096, bytes: 1 << 30 };
 
 /// Approximate bits of a value.
 fn value_bits(values: ValueChoice) -> f64 {
@@ -223,22 +243,6 @@ fn value_bits(values: ValueChoice) -> f64 {
         ValueChoice::F16 | ValueChoice::Bf16 => 16.0,
         _ => 32.0,
     }
-}
-
-/// Restores the memory as it was before a step that is void.
-fn undo_if_void<T>(
-    before: Option<&Snapshot>,
-    result: Result<T, ExchangeError>,
-    memory: Option<&mut Memory<'_>>,
-) -> Result<T, ExchangeError> {
-    let is_void = result.as_ref().is_err_and(ExchangeError::is_void);
-    let (true, Some(before), Some(memory)) = (is_void, before, memory) else { return result };
-    before.restore(memory);
-    result.map_err(|error| match error {
-        // Nothing is lost.
-        ExchangeError::NotGivenBack { cause, .. } => *cause,
-        error => error,
-    })
 }
 
 impl State {
@@ -270,10 +274,11 @@ impl Exchange {
         }
         require(&traits_of(&plan), route.kind())?;
         let sums = |wire, order| {
-            State::AllReduce(Pipeline::new(AllReduce::new(wire, order, plan.units().len()), plan.units()))
+            let route = AllReduce::new(wire, order, plan.units().len());
+            State::AllReduce(Box::new(Pipeline::new(route, plan.units())))
         };
         let route = match route {
-            Route::AllGather => State::AllGather(Pipeline::new(AllGather::default(), plan.units())),
+            Route::AllGather => State::AllGather(Box::new(Pipeline::new(AllGather::default(), plan.units()))),
             Route::SparseAllReduce => {
                 State::SparseAllReduce(Box::new(Pipeline::new(SparseAllReduce::new(), plan.units())))
             }
@@ -285,8 +290,9 @@ impl Exchange {
                 State::Server(Box::new(Server::new(options, packets, &layout.as_ref())?))
             }
         };
-        let (divisor, underway, before, started, measure) = Default::default();
-        Ok(Self { plan, layout, route, divisor, underway, before, started, measure })
+        let (divisor, before, started, clock, measure) = Default::default();
+        let port = Port::new(EARLY);
+        Ok(Self { plan, layout, route, divisor, port, before, started, clock, measure })
     }
 
     /// The same, with the step in at most `messages` parts of neighbouring units instead of one. While the
@@ -321,7 +327,7 @@ impl Exchange {
         match &mut self.route {
             State::AllGather(gather) => gather.cut(self.plan.units(), messages),
             State::SparseAllReduce(sparse) => sparse.cut(self.plan.units(), messages),
-            State::AllReduce(reduce) if reduce.route.has_hops() => reduce.cut(self.plan.units(), messages),
+            State::AllReduce(reduce) if reduce.route.has_parts() => reduce.cut(self.plan.units(), messages),
             State::AllReduce(_) | State::Server(_) => return Err(ExchangeError::OneMessage),
         }
         Ok(self)
@@ -362,6 +368,15 @@ impl Exchange {
 
     fn require_senders(&self, all: &[Traits], divisor: Divisor) -> Result<(), ExchangeError> {
         require_senders(all, self.route.kind(), packets_of(&self.plan).is_some(), divisor)
+    }
+
+    /// The same, with another bound on the messages of each sender that arrive before this rank has asked for
+    /// them. At first it is 4096 messages and 1 GiB. Messages that this rank waits for do not count. Over a
+    /// transport, early messages wait in the transport instead.
+    #[must_use]
+    pub fn keeping_early(mut self, limits: InboxLimits) -> Self {
+        self.port = Port::new(limits);
+        self
     }
 
     /// The same, with [void steps](self#void-steps) that leave the memory of every rank bit for bit as it was
@@ -568,158 +583,5 @@ impl Exchange {
     /// The units that every frame holds.
     pub fn units(&self) -> &[Unit] {
         self.plan.units()
-    }
-
-    /// Encodes `grad` and sends everything that can be sent without waiting for other ranks. It waits for
-    /// others only with [rounds before a frame](self#rounds-before-a-frame) and in
-    /// [several parts](Self::pipelined). The memory is the one that the spelling asks for, as
-    /// [`Memory::for_spec`] makes it.
-    ///
-    /// Every member starts the same steps in the same order, and finishes each before it starts the next.
-    ///
-    /// # Errors
-    /// `Encode` (the memory is then as it was), `Transport` (the memory holds residual + gradient), `Busy`.
-    /// With rounds before a frame and in several parts, also the errors of [`finish`](Self::finish) except
-    /// `NonFiniteMean`; the memory then holds residual + gradient. In such a round also `NonFinitePayload`.
-    ///
-    /// # Panics
-    /// When `grad` or the memory has another length than the layout.
-    pub fn start(
-        &mut self,
-        transport: &mut dyn Transport,
-        key: StepKey,
-        grad: Grad<'_>,
-        memory: Option<&mut Memory<'_>>,
-        deadline: Deadline,
-    ) -> Result<(), ExchangeError> {
-        if self.started.is_some() {
-            return Err(ExchangeError::Busy);
-        }
-        self.note_before(memory.as_deref());
-        self.begin(transport, (key, grad, None), memory, deadline)
-    }
-
-    /// As [`start`](Self::start) with the codec of the [`Selection`] at the density with position `at`, which
-    /// it [sets](Self::set_codec) first. Frames or payloads, memory and mean are the same, bit for bit; the
-    /// gradient is not read again. The selection was made with this exchange's layout and
-    /// [`units`](Self::units), with the key of the step, and with this memory, and was not kept yet.
-    ///
-    /// # Errors
-    /// Those of [`set_codec`](Self::set_codec), and then the memory is as it was; those of
-    /// [`start`](Self::start) except for `Encode`: the selection has refused such gradients.
-    ///
-    /// # Panics
-    /// When nothing is selected, when there is no such density, for a selection of other units or another
-    /// layout, and with packets, which are cut from the gradient.
-    pub fn start_selected(
-        &mut self,
-        transport: &mut dyn Transport,
-        selection: &mut Selection,
-        at: usize,
-        mut memory: Option<&mut Memory<'_>>,
-        deadline: Deadline,
-    ) -> Result<(), ExchangeError> {
-        assert!(packets_of(&self.plan).is_none(), "packets are cut from the gradient");
-        let (key, codec) = (selection.key(), selection.codec(at));
-        let (key, codec) = key.zip(codec).expect("a selection, and one of its densities");
-        self.set_codec(codec)?;
-        self.note_before(memory.as_deref());
-        // Rounds change the memory when the mean is complete.
-        let is_summed = matches!(self.route, State::AllReduce(_));
-        if let Some(memory) = memory.as_deref_mut().filter(|_| !is_summed) {
-            selection.keep(memory);
-        }
-        // What is measured without a memory is measured against these values.
-        let values = if is_summed || memory.is_none() { selection.values() } else { &[] };
-        self.begin(transport, (key, Grad::F32(values), Some((selection, at))), memory, deadline)
-    }
-
-    /// Copies the memory, if void steps are undone.
-    fn note_before(&mut self, memory: Option<&Memory<'_>>) {
-        if let (Some(before), Some(memory)) = (&mut self.before, memory) {
-            before.take(memory);
-        }
-    }
-
-    /// Begins a step of this gradient, or of what was selected from it.
-    fn begin(
-        &mut self,
-        transport: &mut dyn Transport,
-        (key, grad, selected): (StepKey, Grad<'_>, Option<(&Selection, usize)>),
-        mut memory: Option<&mut Memory<'_>>,
-        deadline: Deadline,
-    ) -> Result<(), ExchangeError> {
-        let tag = Tag::new(transport.membership().epoch, key.step);
-        transport.retire(tag);
-        self.underway.clear();
-        self.measure.iter_mut().for_each(|measure| measure.sum = Gain::default());
-        let (step, route) = self.step(transport, Started { key, tag, clock: Clock::default() }, deadline);
-        let mut step = Step { selected, ..step };
-        let started = match route {
-            State::AllGather(gather) => gather.start(&mut step, grad, &mut memory),
-            State::SparseAllReduce(sparse) => sparse.start(&mut step, grad, &mut memory),
-            State::AllReduce(reduce) => reduce.start(&mut step, grad, &mut memory),
-            State::Server(server) => server.start(&mut step, grad, &mut memory),
-        };
-        let clock = step.clock;
-        undo_if_void(self.before.as_ref(), started, memory)?;
-        self.started = Some(Started { key, tag, clock });
-        Ok(())
-    }
-
-    /// Receives, decodes in rank order, and writes the mean over the contributors to `mean`, one element a
-    /// coordinate, every one of them finite.
-    ///
-    /// # Errors
-    /// `NotStarted`, `Transport`, `Void`, `Frame`, `WrongStep`, `WrongUnits`, `NonFiniteMean`, `NoQuorum`,
-    /// `NoSum`, `Downlink`; `NotGivenBack` with any of them as its cause. The step is then refused: the
-    /// memory holds residual + gradient (but see [`ExchangeError::Transport`] for a server that is gone), and
-    /// `mean` is unspecified.
-    ///
-    /// # Panics
-    /// When `mean` or the memory has another length than the layout.
-    ///
-    /// # Determinism
-    /// The mean has the same bits at every rank and on every transport, in whatever order messages arrive.
-    pub fn finish(
-        &mut self,
-        transport: &mut dyn Transport,
-        mean: &mut [f32],
-        mut memory: Option<&mut Memory<'_>>,
-        deadline: Deadline,
-    ) -> Result<Report, ExchangeError> {
-        assert_eq!(mean.len(), self.layout.len(), "mean and layout differ in length");
-        let started = self.started.take().ok_or(ExchangeError::NotStarted)?;
-        let (mut step, route) = self.step(transport, started, deadline);
-        let finished = match route {
-            State::AllGather(gather) => gather.finish(&mut step, mean, &mut memory),
-            State::SparseAllReduce(sparse) => sparse.finish(&mut step, mean, &mut memory),
-            State::AllReduce(reduce) => reduce.finish(&mut step, mean, &mut memory),
-            State::Server(server) => server.finish(&mut step, mean, &mut memory),
-        };
-        undo_if_void(self.before.as_ref(), finished, memory)
-    }
-
-    /// The step in progress, and the route that does its work.
-    fn step<'a>(
-        &'a mut self,
-        transport: &'a mut dyn Transport,
-        Started { key, tag, clock }: Started,
-        deadline: Deadline,
-    ) -> (Step<'a>, &'a mut State) {
-        let step = Step {
-            transport,
-            underway: &mut self.underway,
-            plan: &self.plan,
-            selected: None,
-            layout: &self.layout,
-            divisor: self.divisor,
-            key,
-            tag,
-            deadline,
-            clock,
-            measure: self.measure.as_mut(),
-        };
-        (step, &mut self.route)
     }
 }

@@ -7,7 +7,7 @@ use gradwire::{DecodeError, Encoder, Grad, Memory};
 use super::all_gather::encode;
 use super::error::ExchangeError;
 use super::incoming::{Incoming, Requirements};
-use super::step::{Step, timed};
+use super::step::Step;
 
 #[derive(Debug)]
 pub(super) enum Own {
@@ -35,9 +35,7 @@ impl Own {
             Self::Packets { encoder, size } => (encoder, *size),
         };
         let (key, layout, units, codec) = (step.key, step.layout.as_ref(), step.units(), step.codec());
-        timed(&mut step.clock.encode, || {
-            encoder.encode(codec, key, &layout, units, grad, memory.as_deref_mut(), size)
-        })?;
+        encoder.encode(codec, key, &layout, units, grad, memory.as_deref_mut(), size)?;
         step.measure(self.parts(), units, grad, memory.as_deref());
         Ok(())
     }
@@ -68,7 +66,7 @@ impl Own {
 
     /// Coordinates that they hold together.
     pub(super) fn held(&self, step: &Step<'_>, incoming: &mut Incoming) -> Result<usize, ExchangeError> {
-        let (me, layout, expected) = (step.transport.rank(), step.layout.as_ref(), Requirements::up(step));
+        let (me, layout, expected) = (step.rank(), step.layout.as_ref(), Requirements::up(step));
         self.parts().map(|part| Ok(incoming.parse(me, part, &layout, &expected)?.held())).sum()
     }
 

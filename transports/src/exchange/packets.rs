@@ -16,9 +16,11 @@ use gradwire::LayoutRef;
 use super::error::ExchangeError;
 use super::incoming::{Incoming, Requirements};
 use super::intake::Intake;
+use super::net::{Net, timed};
 use super::own::Own;
 use super::packet_set::PacketSet;
-use super::step::{Clock, Step, timed};
+use super::report::Clock;
+use super::step::Step;
 use super::void::Void;
 use crate::error::TransportError;
 use crate::rank::Rank;
@@ -39,16 +41,17 @@ fn tag_of(step: Tag, at: usize) -> Tag {
 /// Sends the packets of this rank. Packets that do not get through before `until` are not sent again.
 pub(super) fn send(
     step: &mut Step<'_>,
+    net: &mut Net<'_>,
     server: Rank,
     own: &Own,
     until: Deadline,
 ) -> Result<(), TransportError> {
     let count = own.count() as u32;
-    step.transport.send(server, step.tag, &count.to_le_bytes(), step.deadline)?;
+    net.transport.send(server, step.tag, &count.to_le_bytes(), net.deadline)?;
     for (at, packet) in own.parts().enumerate() {
-        step.transport.send_packet(server, tag_of(step.tag, at), packet, until)?;
+        net.transport.send_packet(server, tag_of(step.tag, at), packet, until)?;
     }
-    step.transport.send(server, step.tag.chunk(DONE_CHUNK), b"", step.deadline)
+    net.transport.send(server, step.tag.chunk(DONE_CHUNK), b"", net.deadline)
 }
 
 /// Where the server adds packets.
@@ -108,18 +111,19 @@ impl Packets {
     pub(super) fn collect(
         &mut self,
         step: &mut Step<'_>,
+        net: &mut Net<'_>,
         (rank, position): (Rank, usize),
         (sum, clock): (&mut Sum<'_>, &mut Clock),
         deadline: Deadline,
         refuse: &mut impl FnMut(ExchangeError) -> Result<(), ExchangeError>,
     ) -> Result<(), ExchangeError> {
-        let Some(count) = self.announced(step, rank, clock, deadline)? else { return Ok(()) };
+        let Some(count) = self.announced(step, net, rank, clock, deadline)? else { return Ok(()) };
         self.begin_worker(position, count);
         let (mut first, mut is_over) = (0, false);
         loop {
             let is_last = is_over || deadline.has_passed();
             for at in first..count {
-                if self.seen.has(at) || !self.take(step, rank, at, clock)? {
+                if self.seen.has(at) || !self.take(step, net, rank, at, clock)? {
                     continue;
                 }
                 self.seen.set(at);
@@ -133,13 +137,13 @@ impl Packets {
                 return Ok(());
             }
             let (done, until) = (step.tag.chunk(DONE_CHUNK), deadline.earlier(Deadline::after(LOOK_AGAIN)));
-            is_over =
-                match timed(&mut clock.exchange, || step.transport.recv(rank, done, &mut self.buffer, until))
-                {
-                    Ok(()) | Err(TransportError::Disconnected { .. }) => true,
-                    Err(TransportError::Timeout { .. }) => false,
-                    Err(other) => return Err(other.into()),
-                };
+            is_over = match timed(&mut clock.exchange, || {
+                net.transport.recv(rank, done, &mut self.buffer, until)
+            }) {
+                Ok(()) | Err(TransportError::Disconnected { .. }) => true,
+                Err(TransportError::Timeout { .. }) => false,
+                Err(other) => return Err(other.into()),
+            };
         }
     }
 
@@ -148,12 +152,13 @@ impl Packets {
     fn announced(
         &mut self,
         step: &mut Step<'_>,
+        net: &mut Net<'_>,
         rank: Rank,
         clock: &mut Clock,
         deadline: Deadline,
     ) -> Result<Option<usize>, ExchangeError> {
         let buffer = &mut self.buffer;
-        if !timed(&mut clock.exchange, || arrives(step, (rank, step.tag), buffer, deadline))? {
+        if !timed(&mut clock.exchange, || arrives(net, (rank, step.tag), buffer, deadline))? {
             return Ok(None);
         }
         if let Some(void) = Void::read(rank, &self.buffer, &step.layout.as_ref(), step.key.step) {
@@ -168,12 +173,13 @@ impl Packets {
     fn take(
         &mut self,
         step: &mut Step<'_>,
+        net: &mut Net<'_>,
         rank: Rank,
         at: usize,
         clock: &mut Clock,
     ) -> Result<bool, TransportError> {
         let (tag, buffer) = (tag_of(step.tag, at), &mut self.buffer);
-        timed(&mut clock.exchange, || arrives(step, (rank, tag), buffer, Deadline::now()))
+        timed(&mut clock.exchange, || arrives(net, (rank, tag), buffer, Deadline::now()))
     }
 
     /// Adds one packet, unless it is refused or holds coordinates that the worker has sent already.
@@ -197,12 +203,12 @@ impl Packets {
 
 /// Whether a message came in time. A worker that is late or gone is not an error.
 pub(super) fn arrives(
-    step: &mut Step<'_>,
+    net: &mut Net<'_>,
     (rank, tag): (Rank, Tag),
     into: &mut Vec<u8>,
     deadline: Deadline,
 ) -> Result<bool, TransportError> {
-    match step.transport.recv(rank, tag, into, deadline) {
+    match net.transport.recv(rank, tag, into, deadline) {
         Ok(()) => Ok(true),
         Err(TransportError::Timeout { .. } | TransportError::Disconnected { .. }) => Ok(false),
         Err(other) => Err(other),

@@ -1,17 +1,20 @@
 //! A step in parts. While one part travels, the next one is encoded, and the parts before it are polled: each
-//! receives the messages that have arrived and sends what comes next.
+//! takes the messages that it waits for and sends what comes next.
+//!
+//! Nothing here waits. A call does one piece of work, in the written order, or says that it lacks a message.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use gradwire::{DecodeError, Grad, Memory, Unit};
 
-use super::ending;
+use super::ending::{self, Ending};
 use super::error::ExchangeError;
-use super::report::Report;
+use super::port::Care;
+use super::report::{Clock, Progress, Report, Work};
 use super::step::Step;
-use super::void::{Reader, VoidMessage, void_frame};
-use crate::tag::{Deadline, Tag};
+use super::void::{VoidMessage, note_tag};
+use crate::tag::Tag;
 
 /// Neighbouring units that travel together.
 #[derive(Clone, Copy)]
@@ -21,6 +24,21 @@ pub(super) struct Part<'a> {
     /// Position of its first unit among the units of the step.
     pub(super) first: usize,
     pub(super) units: &'a [Unit],
+}
+
+/// What one call of a poll did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Polled {
+    /// The message that is needed next is not here. The poll goes on when it is.
+    Waiting,
+    /// A payload is lent to the library of the network. The poll goes on when it is summed.
+    Lent,
+    /// A piece of the poll.
+    Busy(Work),
+    /// The rest of the poll. The part has more to do, after those in flight behind it.
+    More,
+    /// The rest of the part: `mean` holds its share.
+    Complete,
 }
 
 /// What a route does with each part. Every rank makes the same calls with the same parts in the same order.
@@ -34,17 +52,17 @@ pub(super) trait InParts {
 
     fn begin_step(&mut self);
 
-    /// Runs the rounds before the frame, in which all ranks agree on a few numbers. The memory is only read.
-    /// If this rank's gradient is refused, its void frame takes the place of its next message; the caller
-    /// sends it as for the first part.
+    /// Runs the rounds before the frame, in which all ranks agree on a few numbers, as far as it can. Returns
+    /// whether they are over. The memory is only read. If this rank's gradient is refused, its void frame
+    /// takes the place of its next message; the caller sends it as for the first part.
     fn agree(
         &mut self,
         step: &mut Step<'_>,
         grad: Grad<'_>,
         memory: Option<&Memory<'_>>,
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<bool, ExchangeError> {
         let _ = (step, grad, memory);
-        Ok(())
+        Ok(true)
     }
 
     /// Encodes a part of the gradient. After an error the memory is as it was.
@@ -56,21 +74,23 @@ pub(super) trait InParts {
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError>;
 
-    /// Sends the first messages of a part.
+    /// Queues the first messages of a part.
     fn post(&mut self, step: &mut Step<'_>, part: Part<'_>) -> Result<(), ExchangeError>;
+
+    /// The bytes of a [frame](super::port::Body::Frame) that was queued.
+    fn frame(&self, part: usize, place: usize) -> &[u8];
 
     /// The tag of a void frame: that of the part's first messages, whose place it takes, or that of notes.
     fn void_tag(&self, step: &Step<'_>, part: Part<'_>) -> Tag;
 
-    /// Polls a part: receives the messages that it waits for, and sends what comes next. Returns whether the
-    /// part is complete, so that `mean` holds its share.
+    /// One piece of a poll of a part: takes a message that the part waits for, and queues what comes next.
     fn poll(
         &mut self,
         step: &mut Step<'_>,
         part: Part<'_>,
         mean: &mut [f32],
         memory: &mut Option<&mut Memory<'_>>,
-    ) -> Result<bool, ExchangeError>;
+    ) -> Result<Polled, ExchangeError>;
 
     /// Makes the mean from the results of all polls, and checks that it is finite.
     fn conclude(&mut self, step: &mut Step<'_>, parts: &Parts, mean: &mut [f32])
@@ -126,25 +146,55 @@ impl Parts {
     }
 }
 
-/// A route and its parts. In `start`, a part is polled once after each later part was encoded. `finish` polls
-/// all parts until they are complete.
+/// Where a step stands.
+#[derive(Debug)]
+enum Phase {
+    /// The rounds before the frame.
+    Agreeing,
+    /// The part with this number is encoded next.
+    Encoding(usize),
+    /// So many polls are due before the part with the number `next` is encoded.
+    Polling { next: usize, due: usize },
+    /// All parts are encoded.
+    Encoded,
+    /// All parts are polled until they are complete.
+    Completing,
+    /// The mean is there; messages for other ranks may not have left yet.
+    Sending,
+    /// The ranks tell each other whether they have the mean.
+    Voting,
+    /// The mean may be used. The last messages leave.
+    Leaving,
+    /// The step failed, and the other ranks are told until that time.
+    Telling { error: Box<ExchangeError>, given: Result<(), DecodeError>, by: u64 },
+}
+
+/// A route and its parts. At the start, a part is polled once after each later part was encoded. At the end
+/// all parts are polled until they are complete.
 #[derive(Debug)]
 pub(super) struct Pipeline<R> {
     pub(super) route: R,
     parts: Parts,
+    phase: Phase,
     /// Parts in flight, the one that sent longest ago first.
     in_flight: VecDeque<usize>,
-    /// The shares of the mean that are complete before `finish` is called; empty with a single part.
+    /// The first error while parts were encoded, and the number of parts that were posted. Encoding continues
+    /// after an error, because only what is encoded enters the memory.
+    failed: Option<ExchangeError>,
+    posted: usize,
+    /// The shares of the mean that are complete before all parts are encoded; empty with a single part.
     mean: Vec<f32>,
-    /// The error of a mean that was refused before `finish` was called.
-    refused: Option<ExchangeError>,
+    /// When the step must be over, the last word included.
+    by: u64,
+    ending: Ending,
 }
 
 impl<R: InParts> Pipeline<R> {
     /// In one part.
     pub(super) fn new(route: R, units: &[Unit]) -> Self {
-        let (in_flight, mean, refused) = Default::default();
-        let mut pipeline = Self { route, parts: Parts(Vec::new()), in_flight, mean, refused };
+        let (parts, phase, in_flight) = (Parts(Vec::new()), Phase::Agreeing, VecDeque::new());
+        let (failed, posted, mean, by, ending) = (None, 0, Vec::new(), u64::MAX, Ending::default());
+        let mut pipeline = Self { route, parts, phase, in_flight, failed, posted, mean, by, ending };
         pipeline.cut(units, 1);
         pipeline
     }
@@ -155,133 +205,253 @@ impl<R: InParts> Pipeline<R> {
         self.route.set_parts(self.parts.count());
     }
 
-    pub(super) fn start(
-        &mut self,
-        step: &mut Step<'_>,
-        grad: Grad<'_>,
-        memory: &mut Option<&mut Memory<'_>>,
-    ) -> Result<(), ExchangeError> {
+    /// Begins a step. The port has begun it.
+    pub(super) fn begin(&mut self, step: &mut Step<'_>) {
         self.in_flight.clear();
+        (self.phase, self.failed, self.posted) = (Phase::Agreeing, None, 0);
+        self.by = step.port.deadline;
         // A rank that fails in the middle of a step in parts sends no further parts, so it may have to send a
         // note.
-        step.underway.has_notes = R::HAS_NOTES || ending::is_needed(step);
+        let has_votes = step.port.has_votes();
+        step.port.has_notes = R::HAS_NOTES || has_votes;
+        if has_votes {
+            ending::ask_for_votes(step);
+        } else if R::HAS_NOTES {
+            step.port.ask_all(note_tag(step.tag));
+        }
         self.route.begin_step();
         if self.parts.count() > 1 {
             self.mean.resize(step.layout.len(), 0.0);
         }
-        if let Err(error) = self.route.agree(step, grad, memory.as_deref()) {
-            self.say_void(step, 0, &error);
-            let error = why(step, error);
-            let error = refuse(step, error, step.deadline);
-            return Err(keep(error, grad, memory));
-        }
-        // The first error, and the number of parts that were sent. Sending the last of them may have failed.
-        let (mut failed, mut sent) = (None, 0);
-        for at in 0..self.parts.count() {
-            let part = self.parts.part(step.units(), at);
-            if let Err(error) = self.route.encode(step, part, grad, memory) {
-                let given = self.give_back(step, at, memory);
-                self.say_void(step, sent, &error);
-                return Err(refuse(step, error, step.deadline).unless_given_back(given));
+    }
+
+    /// One piece of the work up to the point where all parts are encoded.
+    pub(super) fn encode(
+        &mut self,
+        step: &mut Step<'_>,
+        grad: Grad<'_>,
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<Progress<()>, ExchangeError> {
+        match self.phase {
+            Phase::Agreeing => match self.route.agree(step, grad, memory.as_deref()) {
+                Ok(false) => Ok(Progress::Waiting),
+                Ok(true) => self.go_on(Phase::Encoding(0), Work::Encode),
+                Err(error) => {
+                    self.say_void(step, 0, &error);
+                    let error = keep(error, grad, memory);
+                    self.fail(step, error, Ok(()))
+                }
+            },
+            Phase::Encoding(at) if at < self.parts.count() => self.encode_part(step, at, grad, memory),
+            Phase::Encoding(_) => match self.failed.take() {
+                None => self.go_on(Phase::Encoded, Work::Exchange),
+                // The others may have the mean, so they are told when it is asked for.
+                refused @ Some(ExchangeError::NonFiniteMean { .. }) => {
+                    self.failed = refused;
+                    self.go_on(Phase::Encoded, Work::Exchange)
+                }
+                Some(error) => {
+                    let given = self.give_back(step, self.parts.count(), memory);
+                    self.fail(step, error, given)
+                }
+            },
+            Phase::Polling { next, due: 0 } => self.go_on(Phase::Encoding(next), Work::Exchange),
+            Phase::Polling { next, due } => {
+                let mut mean = std::mem::take(&mut self.mean);
+                let polled = self.poll(step, &mut mean, memory);
+                self.mean = mean;
+                match polled {
+                    Ok(Polled::Waiting) => Ok(Progress::Waiting),
+                    Ok(Polled::Lent) => Ok(Progress::Lent),
+                    Ok(Polled::Busy(work)) => Ok(Progress::Worked(work)),
+                    Ok(Polled::More | Polled::Complete) => {
+                        self.go_on(Phase::Polling { next, due: due - 1 }, Work::Decode)
+                    }
+                    Err(error) => {
+                        self.failed = Some(error);
+                        self.go_on(Phase::Encoding(next), Work::Exchange)
+                    }
+                }
             }
-            // Encoding continues after sending has failed, because only what is encoded enters the memory.
-            if failed.is_none() {
-                sent = at + 1;
-                failed = self.set_out(step, at, memory).err();
+            Phase::Encoded => match step.port.has_sent() {
+                Ok(false) => Ok(Progress::Waiting),
+                Ok(true) => Ok(Progress::Done(())),
+                Err(error) => {
+                    let given = self.give_back(step, self.parts.count(), memory);
+                    self.fail(step, error.into(), given)
+                }
+            },
+            _ => self.tell(step),
+        }
+    }
+
+    fn go_on<T>(&mut self, phase: Phase, work: Work) -> Result<Progress<T>, ExchangeError> {
+        self.phase = phase;
+        Ok(Progress::Worked(work))
+    }
+
+    /// Encodes a part and queues its first messages.
+    fn encode_part(
+        &mut self,
+        step: &mut Step<'_>,
+        at: usize,
+        grad: Grad<'_>,
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<Progress<()>, ExchangeError> {
+        let part = self.parts.part(step.units(), at);
+        if let Err(error) = self.route.encode(step, part, grad, memory) {
+            let given = self.give_back(step, at, memory);
+            self.say_void(step, self.posted, &error);
+            return self.fail(step, error, given);
+        }
+        let mut due = 0;
+        if self.failed.is_none() {
+            self.posted = at + 1;
+            due = self.in_flight.len();
+            match self.route.post(step, part) {
+                Ok(()) => self.in_flight.push_back(at),
+                Err(error) => (self.failed, due) = (Some(error), 0),
             }
         }
-        match failed {
-            None => self.refused = None,
-            Some(refused @ ExchangeError::NonFiniteMean { .. }) => self.refused = Some(refused),
-            Some(error) => {
-                let given = self.give_back(step, self.parts.count(), memory);
-                let error = why(step, error);
-                return Err(refuse(step, error, step.deadline).unless_given_back(given));
-            }
-        }
-        Ok(())
+        self.go_on(Phase::Polling { next: at + 1, due }, Work::Encode)
     }
 
     /// Tells every peer that the gradient cannot be encoded: a void frame takes the place of the first part
     /// that was not sent. Every rank sends a part before it waits for messages of that part. So no rank waits
     /// for one that has received the void frame and stopped.
     fn say_void(&mut self, step: &mut Step<'_>, sent: usize, error: &ExchangeError) {
-        let Some(void) = void_frame(step, error) else { return };
+        let Some(void) = step.void_frame(error) else { return };
         let tag = self.route.void_tag(step, self.parts.part(step.units(), sent));
-        // A peer that cannot be told waits until its deadline. The error to report is still that of the
-        // gradient.
-        let _ = VoidMessage::new(&void, &step.layout.as_ref()).tell(step, tag);
+        // A peer that cannot be told waits until its deadline.
+        let until = Care::Until(step.port.deadline);
+        step.send_to_all(tag, VoidMessage::new(&void, &step.layout.as_ref()).bytes(), until);
     }
 
-    /// Sends the first messages of a part, and polls each part that was in flight before.
-    fn set_out(
-        &mut self,
-        step: &mut Step<'_>,
-        at: usize,
-        memory: &mut Option<&mut Memory<'_>>,
-    ) -> Result<(), ExchangeError> {
-        self.route.post(step, self.parts.part(step.units(), at))?;
-        let before = self.in_flight.len();
-        self.in_flight.push_back(at);
-        let mut mean = std::mem::take(&mut self.mean);
-        let polled = (0..before).try_for_each(|_| self.poll(step, &mut mean, memory));
-        self.mean = mean;
-        polled
-    }
-
-    /// Polls the part that sent longest ago.
+    /// One piece of a poll of the part that sent longest ago.
     fn poll(
         &mut self,
         step: &mut Step<'_>,
         mean: &mut [f32],
         memory: &mut Option<&mut Memory<'_>>,
-    ) -> Result<(), ExchangeError> {
-        let Some(at) = self.in_flight.pop_front() else { return Ok(()) };
-        if !self.route.poll(step, self.parts.part(step.units(), at), mean, memory)? {
-            self.in_flight.push_back(at);
+    ) -> Result<Polled, ExchangeError> {
+        let Some(&at) = self.in_flight.front() else { return Ok(Polled::Complete) };
+        let polled = self.route.poll(step, self.parts.part(step.units(), at), mean, memory)?;
+        match polled {
+            Polled::More => self.in_flight.rotate_left(1),
+            Polled::Complete => drop(self.in_flight.pop_front()),
+            _ => {}
         }
-        Ok(())
+        Ok(polled)
     }
 
-    pub(super) fn finish(
-        &mut self,
-        step: &mut Step<'_>,
-        mean: &mut [f32],
-        memory: &mut Option<&mut Memory<'_>>,
-    ) -> Result<Report, ExchangeError> {
-        let (by, agrees) = (step.deadline, ending::is_needed(step));
-        if agrees {
-            step.deadline = ending::votes_by(by);
-        }
-        let ended = match self.complete(step, mean, memory).map_err(|error| why(step, error)) {
-            Ok(()) if agrees => ending::agree(step, by),
-            Ok(()) => Ok(()),
-            Err(error) => Err(refuse(step, error, by)),
-        };
-        if let Err(error) = ended {
-            let given = self.give_back(step, self.parts.count(), memory);
-            return Err(error.unless_given_back(given));
-        }
-        let (contributors, frame_bytes) = (step.transport.membership().ranks, self.route.frame_bytes());
-        Ok(step.report(contributors, frame_bytes, self.route.held(), step.clock))
-    }
-
-    fn complete(
-        &mut self,
-        step: &mut Step<'_>,
-        mean: &mut [f32],
-        memory: &mut Option<&mut Memory<'_>>,
-    ) -> Result<(), ExchangeError> {
-        if let Some(refused) = self.refused.take() {
-            return Err(refused);
-        }
+    /// All parts are encoded, and the mean is to be there at `by`.
+    pub(super) fn finish_by(&mut self, step: &mut Step<'_>, mean: &mut [f32], by: u64) {
+        self.by = by;
+        step.port.deadline = if step.port.has_votes() { ending::votes_by(step.port.now, by) } else { by };
         if self.parts.count() > 1 {
             mean.copy_from_slice(&self.mean);
         }
-        while !self.in_flight.is_empty() {
-            self.poll(step, mean, memory)?;
+        self.phase = Phase::Completing;
+    }
+
+    /// One piece of the work from then to the mean.
+    pub(super) fn complete(
+        &mut self,
+        step: &mut Step<'_>,
+        mean: &mut [f32],
+        memory: &mut Option<&mut Memory<'_>>,
+        clock: Clock,
+    ) -> Result<Progress<Report>, ExchangeError> {
+        let done = match self.phase {
+            Phase::Completing => self.complete_parts(step, mean, memory),
+            Phase::Sending => match step.port.has_sent() {
+                Ok(false) => Ok(Progress::Waiting),
+                Ok(true) if step.port.has_votes() => {
+                    self.ending.begin(step);
+                    self.go_on(Phase::Voting, Work::Exchange)
+                }
+                Ok(true) => self.go_on(Phase::Leaving, Work::Exchange),
+                Err(error) => Err(error.into()),
+            },
+            Phase::Voting => match self.ending.poll(step, self.by) {
+                // Those that voted otherwise know it, and all others were told just now.
+                Err(error) => {
+                    let given = self.give_back(step, self.parts.count(), memory);
+                    self.phase = Phase::Telling { error: Box::new(error), given, by: self.by };
+                    Ok(Progress::Worked(Work::Exchange))
+                }
+                Ok(false) => Ok(Progress::Waiting),
+                Ok(true) => self.go_on(Phase::Leaving, Work::Exchange),
+            },
+            Phase::Leaving if step.port.is_empty() || step.port.now >= self.by => {
+                let (contributors, frame_bytes) = (step.members(), self.route.frame_bytes());
+                let report = step.report(contributors, frame_bytes, self.route.held(), clock);
+                step.port.end();
+                return Ok(Progress::Done(report));
+            }
+            Phase::Leaving => {
+                step.port.deadline = self.by;
+                Ok(Progress::Waiting)
+            }
+            _ => return self.tell(step),
+        };
+        done.or_else(|error| {
+            let given = self.give_back(step, self.parts.count(), memory);
+            self.fail(step, error, given)
+        })
+    }
+
+    fn complete_parts(
+        &mut self,
+        step: &mut Step<'_>,
+        mean: &mut [f32],
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<Progress<Report>, ExchangeError> {
+        if let Some(refused) = self.failed.take() {
+            return Err(refused);
         }
-        self.route.conclude(step, &self.parts, mean)
+        if self.in_flight.is_empty() {
+            self.route.conclude(step, &self.parts, mean)?;
+            return self.go_on(Phase::Sending, Work::Decode);
+        }
+        Ok(match self.poll(step, mean, memory)? {
+            Polled::Waiting => Progress::Waiting,
+            Polled::Lent => Progress::Lent,
+            Polled::Busy(work) => Progress::Worked(work),
+            Polled::More | Polled::Complete => Progress::Worked(Work::Decode),
+        })
+    }
+
+    /// The step failed here. The other ranks are told if the network may lose messages. Then nobody needs the
+    /// messages of the step any more.
+    fn fail<T>(
+        &mut self,
+        step: &mut Step<'_>,
+        error: ExchangeError,
+        given: Result<(), DecodeError>,
+    ) -> Result<Progress<T>, ExchangeError> {
+        if step.port.has_notes {
+            step.port.drop_musts();
+        }
+        if step.port.has_votes() {
+            ending::refuse(step, &error, self.by);
+        }
+        self.go_on(Phase::Telling { error: Box::new(error), given, by: self.by }, Work::Exchange)
+    }
+
+    /// Ends a step that failed, once the others are told.
+    fn tell<T>(&mut self, step: &mut Step<'_>) -> Result<Progress<T>, ExchangeError> {
+        let Phase::Telling { error, given, by } = &self.phase else { return Err(ExchangeError::NotStarted) };
+        if !step.port.is_empty() && step.port.now < *by {
+            step.port.deadline = *by;
+            return Ok(Progress::Waiting);
+        }
+        let (mut error, given) = ((**error).clone(), *given);
+        if let (ExchangeError::Transport(_), Some(void)) = (&error, ending::void_voted(step)) {
+            error = void.into();
+        }
+        step.port.end();
+        Err(error.unless_given_back(given))
     }
 
     /// Returns the first `encoded` parts to the memory.
@@ -305,23 +475,6 @@ fn keep(error: ExchangeError, grad: Grad<'_>, memory: &mut Option<&mut Memory<'_
         (ExchangeError::Encode(_), _) | (_, None) => error,
         (_, Some(memory)) => memory.keep(grad).map_or_else(ExchangeError::from, |()| error),
     }
-}
-
-/// Tells the other ranks that the step failed here, if the transport may lose messages.
-fn refuse(step: &mut Step<'_>, error: ExchangeError, by: Deadline) -> ExchangeError {
-    if ending::is_needed(step) { ending::refuse(step, error, by) } else { error }
-}
-
-/// Why a step failed. A rank that waited in vain may have a note of another rank: one whose gradient could
-/// not be encoded, or one that failed.
-fn why(step: &Step<'_>, error: ExchangeError) -> ExchangeError {
-    let ExchangeError::Transport(_) = error else { return error };
-    let Some((rank, note)) = &step.underway.note else { return error };
-    let reader = Reader { layout: step.layout, step: step.key.step };
-    reader
-        .void_of(*rank, note)
-        .or_else(|| ending::read_void(step, note))
-        .map_or(ExchangeError::NotAgreed { rank: *rank }, Into::into)
 }
 
 #[cfg(test)]

@@ -36,6 +36,39 @@ pub struct Report {
     pub decode: Duration,
 }
 
+/// The kinds of work in a step, which a driver times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Encoding.
+    Encode,
+    /// Parsing, adding and dividing.
+    Decode,
+    /// Moving payloads to and from messages, and everything else.
+    Exchange,
+}
+
+/// What a call that works on a step did.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Progress<T> {
+    /// A piece of work. Call again.
+    Worked(Work),
+    /// Nothing: a message is missing, or a queued one has not left. Call again once one came or left, or at
+    /// the deadline.
+    Waiting,
+    /// A payload is lent to the library of the network. Call again once it is summed.
+    Lent,
+    /// All of it.
+    Done(T),
+}
+
+/// Time spent in each phase of a step.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Clock {
+    pub(crate) encode: Duration,
+    pub(crate) exchange: Duration,
+    pub(crate) decode: Duration,
+}
+
 /// Packets of a step; both zero for a step with a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketTally {

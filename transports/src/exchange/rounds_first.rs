@@ -8,10 +8,10 @@ use gradwire::arithmetic::first_non_finite;
 use gradwire::rounds::{Reduction, RoundsFirst, StepInput};
 use gradwire::{Encoder, Grad, Memory, Unit};
 
-use super::all_gather::send_to_all;
 use super::error::ExchangeError;
 use super::pipeline::Part;
-use super::step::{Step, timed};
+use super::port::Care;
+use super::step::Step;
 use super::void::Void;
 use crate::collective::max_f32;
 use crate::error::TransportError;
@@ -27,6 +27,9 @@ pub(super) struct Agreement {
     sum: Vec<f32>,
     message: Vec<u8>,
     rounds: u32,
+    /// The reduction that waits for the numbers of others, and the position of the member that comes next.
+    reducing: Option<Reduce>,
+    next: usize,
 }
 
 impl Agreement {
@@ -42,46 +45,56 @@ impl Agreement {
     }
 
     pub(super) fn begin_step(&mut self) {
-        self.rounds = 0;
+        (self.rounds, self.reducing) = (0, None);
     }
 
-    /// Runs all rounds of the step. The memory is only read.
+    /// Runs all rounds of the step, as far as the messages of the others are here. Returns whether the rounds
+    /// are over. The memory is only read.
     pub(super) fn agree(
         &mut self,
         step: &mut Step<'_>,
         codec: &dyn RoundsFirst,
         grad: Grad<'_>,
         memory: Option<&Memory<'_>>,
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<bool, ExchangeError> {
         loop {
+            if let Some(reduce) = self.reducing {
+                if !self.reduce(step, reduce)? {
+                    return Ok(false);
+                }
+                (self.reducing, self.rounds) = (None, self.rounds + 1);
+            }
             let (layout, key, units) = (step.layout.as_ref(), step.key, step.units());
             let input = StepInput { key, layout: &layout, units, grad };
-            let (index, numbers) = (self.rounds, &mut self.numbers);
-            let round =
-                timed(&mut step.clock.encode, || self.encoder.round(codec, index, &input, memory, numbers))?;
-            let Some(reduction) = round else { return Ok(()) };
-            self.reduce(step, reduction)?;
-            self.rounds += 1;
+            let round = self.encoder.round(codec, self.rounds, &input, memory, &mut self.numbers)?;
+            let Some(reduction) = round else { return Ok(true) };
+            self.begin_round(step, Reduce::of(reduction)?);
         }
     }
 
-    /// Replaces the numbers by their reduction over all ranks.
-    fn reduce(&mut self, step: &mut Step<'_>, reduction: Reduction) -> Result<(), ExchangeError> {
-        let reduce = Reduce::of(reduction)?;
+    /// Sends this rank's numbers to all.
+    fn begin_round(&mut self, step: &mut Step<'_>, reduce: Reduce) {
         self.message.clear();
         self.message.push(reduce as u8);
         self.message.extend(self.numbers.iter().flat_map(|number| number.to_le_bytes()));
         let tag = step.tag.chunk(self.rounds);
-        send_to_all(step, tag, &self.message)?;
+        step.send_to_all(tag, &self.message, Care::Must);
         step.expect_from_all(tag);
-        let (members, me) = (step.transport.membership().ranks, step.transport.rank());
-        for (position, rank) in members.iter().enumerate() {
+        (self.reducing, self.next) = (Some(reduce), 0);
+    }
+
+    /// Replaces the numbers by their reduction over all ranks. Returns whether those of all ranks are here.
+    fn reduce(&mut self, step: &mut Step<'_>, reduce: Reduce) -> Result<bool, ExchangeError> {
+        let (members, me) = (step.members(), step.rank());
+        while let Some(&rank) = members.as_slice().get(self.next) {
             if rank != me {
-                step.take(&mut self.message)?;
+                if !step.take(&mut self.message)? {
+                    return Ok(false);
+                }
                 self.read(step, rank, reduce)?;
             }
             let next = if rank == me { &self.numbers } else { &self.theirs };
-            if position == 0 {
+            if self.next == 0 {
                 self.sum.clone_from(next);
             } else {
                 self.sum.iter_mut().zip(next).for_each(|(sum, next)| *sum = reduce.fold(*sum, *next));
@@ -89,9 +102,10 @@ impl Agreement {
             if let Some(index) = first_non_finite(&self.sum) {
                 return Err(ExchangeError::NonFinitePayload { rank, index });
             }
+            self.next += 1;
         }
         self.numbers.copy_from_slice(&self.sum);
-        Ok(())
+        Ok(true)
     }
 
     /// Reads the message of another rank.

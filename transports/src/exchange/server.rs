@@ -11,16 +11,18 @@ use gradwire::{Encoder, Gather, Grad, LayoutRef, Memory};
 
 use super::error::ExchangeError;
 use super::incoming::{Incoming, Requirements};
+use super::net::{Net, timed};
 use super::norm_cap::NormCap;
 use super::own::Own;
 use super::packet_set::PacketSet;
 use super::packets::{self, Packets, Sum, arrives};
+use super::report::Clock;
 use super::report::{PacketTally, Report};
 use super::route::ServerOptions;
 use super::senders::Senders;
-use super::step::{Clock, Step, timed};
+use super::step::Step;
 use super::verdict;
-use super::void::{Void, VoidMessage, void_frame};
+use super::void::{Void, VoidMessage};
 use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
 use crate::tag::{Deadline, Tag};
@@ -142,21 +144,22 @@ impl Server {
     pub(super) fn start(
         &mut self,
         step: &mut Step<'_>,
+        net: &mut Net<'_>,
         grad: Grad<'_>,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError> {
         let server = self.options.server;
-        if let Err(error) = self.own.encode(step, grad, memory) {
+        if let Err(error) = timed(&mut net.clock.encode, || self.own.encode(step, grad, memory)) {
             // A rank that cannot be told waits until its deadline; the error is still that of the gradient.
-            let _ = self.say_void(step, &error);
+            let _ = self.say_void(step, net, &error);
             return Err(error);
         }
-        if step.transport.rank() == server {
+        if step.rank() == server {
             return Ok(());
         }
-        let mut exchange = step.clock.exchange;
-        let sent = timed(&mut exchange, || self.send(step, server));
-        step.clock.exchange = exchange;
+        let mut exchange = net.clock.exchange;
+        let sent = timed(&mut exchange, || self.send(step, net, server));
+        net.clock.exchange = exchange;
         sent.map_err(|error| {
             let given = self.own.give_back(&mut self.incoming, step, memory, |_| false);
             ExchangeError::from(error).unless_given_back(given)
@@ -164,57 +167,68 @@ impl Server {
     }
 
     /// Tells the server, or as the server all workers, that this rank's gradient cannot be encoded.
-    fn say_void(&mut self, step: &mut Step<'_>, error: &ExchangeError) -> Result<(), TransportError> {
-        let Some(void) = void_frame(step, error) else { return Ok(()) };
-        let (rank, message) = (step.transport.rank(), VoidMessage::new(&void, &step.layout.as_ref()));
+    fn say_void(
+        &mut self,
+        step: &mut Step<'_>,
+        net: &mut Net<'_>,
+        error: &ExchangeError,
+    ) -> Result<(), TransportError> {
+        let Some(void) = step.void_frame(error) else { return Ok(()) };
+        let (rank, message) = (step.rank(), VoidMessage::new(&void, &step.layout.as_ref()));
         if rank != self.options.server {
-            return step.transport.send(self.options.server, step.tag, message.bytes(), step.deadline);
+            return net.transport.send(self.options.server, step.tag, message.bytes(), net.deadline);
         }
         self.void = Some(Void { rank, index: void.index });
-        let members = step.transport.membership().ranks;
+        let members = step.members();
         // No packet of any rank is in the mean.
         self.packets.begin_step(members.len());
-        self.answer(step, &members, false)
+        self.answer(step, net, &members, false)
     }
 
-    fn send(&self, step: &mut Step<'_>, server: Rank) -> Result<(), TransportError> {
+    fn send(&self, step: &mut Step<'_>, net: &mut Net<'_>, server: Rank) -> Result<(), TransportError> {
         match &self.own {
-            Own::Frame(encoder) => step.transport.send(server, step.tag, encoder.frame(), step.deadline),
-            Own::Packets { .. } => packets::send(step, server, &self.own, self.patience(step)),
+            Own::Frame(encoder) => net.transport.send(server, step.tag, encoder.frame(), net.deadline),
+            Own::Packets { .. } => packets::send(step, net, server, &self.own, self.patience(net)),
         }
     }
 
     /// The deadline for frames of this step.
-    fn patience(&self, step: &Step<'_>) -> Deadline {
-        self.options.patience.map_or(Deadline::NEVER, Deadline::after).earlier(step.deadline)
+    fn patience(&self, net: &Net<'_>) -> Deadline {
+        self.options.patience.map_or(Deadline::NEVER, Deadline::after).earlier(net.deadline)
     }
 
     pub(super) fn finish(
         &mut self,
         step: &mut Step<'_>,
+        net: &mut Net<'_>,
         mean: &mut [f32],
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<Report, ExchangeError> {
-        let is_server = step.transport.rank() == self.options.server;
-        let result = if is_server { self.serve(step, mean) } else { self.ask(step, mean) };
-        let is_in = result.as_ref().is_ok_and(|report| report.contributors.contains(step.transport.rank()));
+        let is_server = step.rank() == self.options.server;
+        let result = if is_server { self.serve(step, net, mean) } else { self.ask(step, net, mean) };
+        let is_in = result.as_ref().is_ok_and(|report| report.contributors.contains(step.rank()));
         let (packet_set, has_packets) = (&self.packet_set, step.packets().is_some());
         let is_in = |at| is_in && (!has_packets || packet_set.has(at));
         let given = self.own.give_back(&mut self.incoming, step, memory, is_in);
         match (result, given) {
             // A part of this rank's gradient is neither in the mean nor back in the memory.
-            (Ok(_), Err(error)) => Err(ExchangeError::Frame { rank: step.transport.rank(), error }),
+            (Ok(_), Err(error)) => Err(ExchangeError::Frame { rank: step.rank(), error }),
             (result, given) => result.map_err(|error| error.unless_given_back(given)),
         }
     }
 
     /// The server's part of a step. The workers get an answer even if it fails.
-    fn serve(&mut self, step: &mut Step<'_>, mean: &mut [f32]) -> Result<Report, ExchangeError> {
-        let mut clock = step.clock;
-        let members = step.transport.membership().ranks;
-        let made = self.make_mean(step, &members, mean, &mut clock);
+    fn serve(
+        &mut self,
+        step: &mut Step<'_>,
+        net: &mut Net<'_>,
+        mean: &mut [f32],
+    ) -> Result<Report, ExchangeError> {
+        let mut clock = net.clock;
+        let members = step.members();
+        let made = self.make_mean(step, net, &members, mean, &mut clock);
         let mut exchange = clock.exchange;
-        let answered = timed(&mut exchange, || self.answer(step, &members, made.is_ok()));
+        let answered = timed(&mut exchange, || self.answer(step, net, &members, made.is_ok()));
         clock.exchange = exchange;
         let is_made = made.is_ok();
         let applied = answered.map_err(ExchangeError::from).and(made).and_then(|refused| {
@@ -259,11 +273,12 @@ impl Server {
     fn make_mean(
         &mut self,
         step: &mut Step<'_>,
+        net: &mut Net<'_>,
         members: &RankSet,
         mean: &mut [f32],
         clock: &mut Clock,
     ) -> Result<Refused, ExchangeError> {
-        let refused = self.gather(step, members, mean, clock)?;
+        let refused = self.gather(step, net, members, mean, clock)?;
         let arrived = self.arrived.len();
         let quorum = if self.options.quorum == 0 { members.len() } else { self.options.quorum };
         if arrived < quorum {
@@ -290,20 +305,21 @@ impl Server {
     fn gather(
         &mut self,
         step: &mut Step<'_>,
+        net: &mut Net<'_>,
         members: &RankSet,
         sum: &mut [f32],
         clock: &mut Clock,
     ) -> Result<Refused, ExchangeError> {
-        let deadline = self.patience(step);
+        let deadline = self.patience(net);
         let mut refused = Refused::new();
         self.arrived.clear();
         self.void = None;
         self.norm_cap.iter_mut().for_each(NormCap::begin_step);
         sum.fill(0.0);
         if step.packets().is_some() {
-            self.gather_packets(step, members, sum, (deadline, clock), &mut refused)?;
+            self.gather_packets(step, net, members, sum, (deadline, clock), &mut refused)?;
         } else {
-            self.gather_frames(step, members, sum, (deadline, clock), &mut refused)?;
+            self.gather_frames(step, net, members, sum, (deadline, clock), &mut refused)?;
         }
         Ok(refused)
     }
@@ -311,6 +327,7 @@ impl Server {
     fn gather_frames(
         &mut self,
         step: &mut Step<'_>,
+        net: &mut Net<'_>,
         members: &RankSet,
         sum: &mut [f32],
         (deadline, clock): (Deadline, &mut Clock),
@@ -320,9 +337,9 @@ impl Server {
         let mut senders = (step.divisor == Divisor::Senders).then_some(&mut self.senders);
         senders.iter_mut().for_each(|senders| senders.begin(step.layout.len(), step.units()));
         for rank in members.iter() {
-            let is_own = rank == step.transport.rank();
+            let is_own = rank == step.rank();
             let (tag, buffer) = (step.tag, &mut self.buffer);
-            if !is_own && !timed(&mut clock.exchange, || arrives(step, (rank, tag), buffer, deadline))? {
+            if !is_own && !timed(&mut clock.exchange, || arrives(net, (rank, tag), buffer, deadline))? {
                 continue;
             }
             let bytes = self.own.parts().next().filter(|_| is_own).unwrap_or(&self.buffer);
@@ -347,6 +364,7 @@ impl Server {
     fn gather_packets(
         &mut self,
         step: &mut Step<'_>,
+        net: &mut Net<'_>,
         members: &RankSet,
         sum: &mut [f32],
         (deadline, clock): (Deadline, &mut Clock),
@@ -356,12 +374,12 @@ impl Server {
         let mut sum = Sum { incoming: &mut self.incoming, layout, expected, values: sum };
         self.packets.begin_step(members.len());
         for (position, rank) in members.iter().enumerate() {
-            if rank == step.transport.rank() {
+            if rank == step.rank() {
                 timed(&mut clock.decode, || self.packets.add_own((rank, position), &self.own, &mut sum))?;
             } else {
                 let mut refuse = |error| refuse(refused, error);
                 let into = (&mut sum, &mut *clock);
-                match self.packets.collect(step, (rank, position), into, deadline, &mut refuse) {
+                match self.packets.collect(step, net, (rank, position), into, deadline, &mut refuse) {
                     Err(ExchangeError::Void { rank, index }) => {
                         self.void.get_or_insert(Void { rank, index });
                     }
@@ -379,10 +397,11 @@ impl Server {
     fn answer(
         &mut self,
         step: &mut Step<'_>,
+        net: &mut Net<'_>,
         members: &RankSet,
         is_made: bool,
     ) -> Result<(), TransportError> {
-        let (tag, me): (Tag, Rank) = (step.tag.chunk(VERDICT_CHUNK), step.transport.rank());
+        let (tag, me): (Tag, Rank) = (step.tag.chunk(VERDICT_CHUNK), step.rank());
         let contributors = if is_made { self.arrived.as_slice() } else { &[] };
         let has_packets = step.packets().is_some();
         for (position, rank) in members.iter().enumerate().filter(|&(_, rank)| rank != me) {
@@ -392,7 +411,7 @@ impl Server {
                 let void = VoidFrame { codec: step.codec().id(), step: step.key.step, index };
                 verdict::write_void(rank, &VoidMessage::new(&void, &step.layout.as_ref()), &mut self.verdict);
             }
-            match step.transport.send(rank, tag, &self.verdict, step.deadline) {
+            match net.transport.send(rank, tag, &self.verdict, net.deadline) {
                 Ok(()) | Err(TransportError::Disconnected { .. }) => {}
                 Err(other) => return Err(other),
             }
@@ -427,13 +446,18 @@ impl Server {
     }
 
     /// A worker's part of a step.
-    fn ask(&mut self, step: &mut Step<'_>, mean: &mut [f32]) -> Result<Report, ExchangeError> {
-        let mut clock = step.clock;
+    fn ask(
+        &mut self,
+        step: &mut Step<'_>,
+        net: &mut Net<'_>,
+        mean: &mut [f32],
+    ) -> Result<Report, ExchangeError> {
+        let mut clock = net.clock;
         let server = self.options.server;
         let tag = step.tag.chunk(VERDICT_CHUNK);
         let buffer = &mut self.buffer;
-        timed(&mut clock.exchange, || step.transport.recv(server, tag, buffer, step.deadline))?;
-        let members = step.transport.membership().ranks;
+        timed(&mut clock.exchange, || net.transport.recv(server, tag, buffer, net.deadline))?;
+        let members = step.members();
         let packets = step.packets().map(|_| (&mut self.packet_set, self.own.count()));
         let frame = verdict::read(&self.buffer, &members, &mut self.arrived, packets);
         let frame = frame.ok_or(ExchangeError::BadVerdict { server })?;

@@ -7,11 +7,13 @@ use gradwire::arithmetic::{divide, first_non_finite};
 use gradwire::codecs::{IndexChoice, Threshold, ValueChoice};
 use gradwire::{DecodeError, Encoder, Grad, Memory, Unit};
 
-use super::all_gather::{encode, send_to_all};
+use super::all_gather::encode;
 use super::error::ExchangeError;
 use super::incoming::{Incoming, Requirements};
-use super::pipeline::{InParts, Part, Parts};
-use super::step::{Step, timed};
+use super::pipeline::{InParts, Part, Parts, Polled};
+use super::port::{Body, Care};
+use super::report::Work;
+use super::step::Step;
 use crate::tag::Tag;
 
 /// Blocks that each owner has, and the least length of one.
@@ -22,7 +24,6 @@ const LEAST_BLOCK: usize = 512;
 pub(super) struct SparseAllReduce {
     /// Codec of the messages: every value that is not zero, unchanged.
     lossless: Threshold,
-    packer: Encoder,
     incoming: Incoming,
     /// The decoded values of this rank's own frames.
     values: Vec<f32>,
@@ -40,8 +41,12 @@ struct PartState {
     own: Encoder,
     /// The blocks of every owner, by position in the membership.
     owned: Vec<Vec<Unit>>,
+    /// The frames with these blocks; at this rank's own position, that with its sums.
+    packed: Vec<Encoder>,
     /// Whether this rank has summed its own blocks and now waits for the sums of the others.
     is_summed: bool,
+    /// The position of the member whose values, or sums, are added next.
+    next: usize,
 }
 
 /// An owner's message about its blocks. Its length tells which it is: only a frame is at least as long as a
@@ -69,128 +74,153 @@ impl<'b> Sum<'b> {
 impl SparseAllReduce {
     pub(super) fn new() -> Self {
         let lossless = Threshold::new(0.0, IndexChoice::Auto, ValueChoice::F32).expect("0 is a threshold");
-        let (packer, incoming, values, buffer, parts) = Default::default();
-        Self { lossless, packer, incoming, values, buffer, parts, sent_bytes: 0, held: 0 }
+        let (incoming, values, buffer, parts) = Default::default();
+        Self { lossless, incoming, values, buffer, parts, sent_bytes: 0, held: 0 }
     }
 
     /// Decodes this rank's own frame, and assigns the blocks to owners.
     fn spread_own(&mut self, step: &mut Step<'_>, part: Part<'_>, world: usize) -> Result<(), ExchangeError> {
-        let PartState { own, owned, is_summed } = &mut self.parts[part.at];
-        *is_summed = false;
+        let PartState { own, owned, packed, is_summed, next } = &mut self.parts[part.at];
+        (*is_summed, *next) = (false, 0);
         owned.resize_with(world, Vec::new);
+        packed.resize_with(world, Encoder::new);
         deal(range_of(part.units), owned);
         self.values.resize(step.layout.len(), 0.0);
         self.values[range_of(part.units)].fill(0.0);
         let expected = Requirements::own(step, part.units);
         let layout = step.layout.as_ref();
-        let message = self.incoming.parse(step.transport.rank(), own.frame(), &layout, &expected)?;
+        let message = self.incoming.parse(step.rank(), own.frame(), &layout, &expected)?;
         message.add_scaled_to(1.0, &mut self.values);
         self.held += message.held();
         Ok(())
     }
 
-    /// The frame of one owner's blocks of a part, with this rank's values or with `sums`. A block is dense if
-    /// its values that are not zero, with a bitmap of their positions, would be no shorter.
+    /// Makes the frame of one owner's blocks of a part, with this rank's values or with `sums`. A block is
+    /// dense if its values that are not zero, with a bitmap of their positions, would be no shorter.
     fn pack(
         &mut self,
         step: &mut Step<'_>,
-        (at, owner): (usize, usize),
+        at: usize,
+        owner: usize,
         sums: Option<&[f32]>,
-    ) -> Result<&[u8], ExchangeError> {
+    ) -> Result<(), ExchangeError> {
         let values = sums.unwrap_or(&self.values);
-        let units = &mut self.parts[at].owned[owner];
+        let PartState { owned, packed, .. } = &mut self.parts[at];
+        let (units, packer) = (&mut owned[owner], &mut packed[owner]);
         let (key, layout) = (step.key, step.layout.as_ref());
-        let packed = timed(&mut step.clock.encode, || {
-            for unit in units.iter_mut() {
-                let zeros = values[unit.range()].iter().filter(|&&value| value == 0.0).count();
-                unit.dense = 32 * zeros <= unit.len;
-            }
-            self.packer.encode(&self.lossless, key, &layout, units, Grad::F32(values), None)
-        });
-        let frame = packed?;
+        for unit in units.iter_mut() {
+            let zeros = values[unit.range()].iter().filter(|&&value| value == 0.0).count();
+            unit.dense = 32 * zeros <= unit.len;
+        }
+        let frame = packer.encode(&self.lossless, key, &layout, units, Grad::F32(values), None)?;
         self.sent_bytes += frame.len();
-        Ok(frame)
+        Ok(())
     }
 
-    /// Adds the values of all ranks in this rank's own blocks, in rank order, this rank's own values
-    /// included.
-    fn sum_own(
+    /// Adds the values of the next rank in this rank's own blocks; its own values are here. Returns whether
+    /// there was one to add.
+    fn add_next(
         &mut self,
         step: &mut Step<'_>,
         part: Part<'_>,
         sums: &mut [f32],
-    ) -> Result<(), ExchangeError> {
-        let members = step.transport.membership().ranks;
+    ) -> Result<bool, ExchangeError> {
+        let members = step.members();
         let me = step.place_in(&members);
-        let units = &self.parts[part.at].owned[me];
-        let expected = Requirements::holding(step, &self.lossless, units);
-        let layout = step.layout.as_ref();
-        for (position, rank) in members.iter().enumerate() {
-            if position == me {
-                let values = &self.values;
-                timed(&mut step.clock.decode, || units.iter().for_each(|unit| add(values, unit, sums)));
-                continue;
-            }
-            step.take(&mut self.buffer)?;
-            let (incoming, buffer) = (&mut self.incoming, &self.buffer);
-            timed(&mut step.clock.decode, || incoming.add(rank, buffer, &layout, &expected, sums))?;
+        let position = self.parts[part.at].next;
+        if position != me && !step.take(&mut self.buffer)? {
+            return Ok(false);
         }
+        if position == 0 {
+            sums[range_of(part.units)].fill(0.0);
+        }
+        let units = &self.parts[part.at].owned[me];
+        if position == me {
+            units.iter().for_each(|unit| add(&self.values, unit, sums));
+        } else {
+            let expected = Requirements::holding(step, &self.lossless, units);
+            let (rank, layout) = (members.as_slice()[position], step.layout.as_ref());
+            self.incoming.add(rank, &self.buffer, &layout, &expected, sums)?;
+        }
+        self.parts[part.at].next += 1;
+        Ok(true)
+    }
+
+    /// Checks this rank's sums.
+    fn check_own(&self, step: &Step<'_>, part: Part<'_>, sums: &[f32]) -> Result<(), ExchangeError> {
+        let me = step.place_in(&step.members());
         let non_finite = |unit: &Unit| first_non_finite(&sums[unit.range()]).map(|at| unit.start + at);
-        match timed(&mut step.clock.decode, || units.iter().find_map(non_finite)) {
+        match self.parts[part.at].owned[me].iter().find_map(non_finite) {
             Some(index) => Err(ExchangeError::NonFiniteMean { index, rank: None }),
             None => Ok(()),
         }
     }
 
-    /// Sends this rank's sums to all others, or the reason why there are none, so that no rank waits for sums
-    /// that never come.
-    fn tell(
+    /// Adds the values of the next rank, and sends the sums to all others once they are complete. If there
+    /// are none, sends the reason, so that no rank waits for sums that never come.
+    fn sum_own(
         &mut self,
         step: &mut Step<'_>,
         part: Part<'_>,
-        sums: &[f32],
-        failure: Option<&ExchangeError>,
-    ) -> Result<(), ExchangeError> {
-        let members = step.transport.membership().ranks;
-        let me = step.place_in(&members);
-        let tag = sums_tag(step, part);
-        match failure {
-            None if members.len() == 1 => Ok(()),
-            None => {
-                let frame = self.pack(step, (part.at, me), Some(sums))?;
-                Ok(send_to_all(step, tag, frame)?)
+        sums: &mut [f32],
+    ) -> Result<Polled, ExchangeError> {
+        let (tag, until) = (sums_tag(step, part), Care::Until(step.port.deadline));
+        let added = self.add_next(step, part, sums);
+        let is_last = self.parts[part.at].next == step.members().len();
+        let added =
+            if is_last { added.and_then(|_| self.check_own(step, part, sums).map(|()| true)) } else { added };
+        match added {
+            Ok(false) => return Ok(Polled::Waiting),
+            Ok(true) if !is_last => return Ok(Polled::Busy(Work::Decode)),
+            Ok(true) => {}
+            Err(error) => {
+                match error {
+                    ExchangeError::NonFiniteMean { index, .. } => {
+                        step.send_to_all(tag, &(index as u64).to_le_bytes(), until);
+                    }
+                    // The void frame went to all other ranks too, and so did a note.
+                    ExchangeError::Void { .. } => {}
+                    _ if step.port.note.is_some() => {}
+                    _ => step.send_to_all(tag, &[], until),
+                }
+                return Err(error);
             }
-            Some(ExchangeError::NonFiniteMean { index, .. }) => {
-                Ok(send_to_all(step, tag, &(*index as u64).to_le_bytes())?)
-            }
-            // The void frame went to all other ranks too.
-            Some(ExchangeError::Void { .. }) => Ok(()),
-            Some(_) if step.underway.note.is_some() => Ok(()),
-            Some(_) => Ok(send_to_all(step, tag, &[])?),
         }
+        if step.members().len() > 1 {
+            let me = step.place_in(&step.members());
+            self.pack(step, part.at, me, Some(sums))?;
+            step.send_frame_to_all(tag, part.at, me);
+        }
+        (self.parts[part.at].is_summed, self.parts[part.at].next) = (true, 0);
+        step.expect_from_all(tag);
+        Ok(Polled::More)
     }
 
-    /// Receives the sums of all others.
+    /// Takes the sums of the next owner.
     fn take_sums(
         &mut self,
         step: &mut Step<'_>,
         part: Part<'_>,
         sums: &mut [f32],
-    ) -> Result<(), ExchangeError> {
-        let (members, me) = (step.transport.membership().ranks, step.transport.rank());
-        let layout = step.layout.as_ref();
-        for (position, rank) in members.iter().enumerate().filter(|(_, rank)| *rank != me) {
-            step.take(&mut self.buffer)?;
-            let frame = match Sum::read(&self.buffer) {
-                Sum::Frame(frame) => frame,
-                Sum::NonFinite(index) => return Err(ExchangeError::NonFiniteMean { index, rank: None }),
-                Sum::Refused => return Err(ExchangeError::NoSum { rank }),
-            };
-            let expected = Requirements::holding(step, &self.lossless, &self.parts[part.at].owned[position]);
-            let incoming = &mut self.incoming;
-            timed(&mut step.clock.decode, || incoming.add(rank, frame, &layout, &expected, sums))?;
+    ) -> Result<Polled, ExchangeError> {
+        let (members, me) = (step.members(), step.rank());
+        let PartState { owned, next, .. } = &mut self.parts[part.at];
+        while members.as_slice().get(*next) == Some(&me) {
+            *next += 1;
         }
-        Ok(())
+        let Some(&rank) = members.as_slice().get(*next) else { return Ok(Polled::Complete) };
+        if !step.take(&mut self.buffer)? {
+            return Ok(Polled::Waiting);
+        }
+        let frame = match Sum::read(&self.buffer) {
+            Sum::Frame(frame) => frame,
+            Sum::NonFinite(index) => return Err(ExchangeError::NonFiniteMean { index, rank: None }),
+            Sum::Refused => return Err(ExchangeError::NoSum { rank }),
+        };
+        let expected = Requirements::holding(step, &self.lossless, &owned[*next]);
+        self.incoming.add(rank, frame, &step.layout.as_ref(), &expected, sums)?;
+        *next += 1;
+        Ok(Polled::Busy(Work::Decode))
     }
 }
 
@@ -215,17 +245,19 @@ impl InParts for SparseAllReduce {
 
     /// Sends every other owner its blocks of the decoded own frame.
     fn post(&mut self, step: &mut Step<'_>, part: Part<'_>) -> Result<(), ExchangeError> {
-        let members = step.transport.membership().ranks;
-        let mut encode = step.clock.encode;
-        timed(&mut encode, || self.spread_own(step, part, members.len()))?;
-        step.clock.encode = encode;
+        let members = step.members();
+        self.spread_own(step, part, members.len())?;
         let tag = parts_tag(step, part);
         for (place, owner) in step.others_in(&members) {
-            let frame = self.pack(step, (part.at, place), None)?;
-            step.send(owner, tag, frame)?;
+            self.pack(step, part.at, place, None)?;
+            step.port.queue(owner, tag, Body::Frame { part: part.at, place }, Care::Must);
         }
         step.expect_from_all(tag);
         Ok(())
+    }
+
+    fn frame(&self, part: usize, place: usize) -> &[u8] {
+        self.parts[part].packed[place].frame()
     }
 
     fn void_tag(&self, step: &Step<'_>, part: Part<'_>) -> Tag {
@@ -239,24 +271,17 @@ impl InParts for SparseAllReduce {
         part: Part<'_>,
         mean: &mut [f32],
         _: &mut Option<&mut Memory<'_>>,
-    ) -> Result<bool, ExchangeError> {
+    ) -> Result<Polled, ExchangeError> {
         if self.parts[part.at].is_summed {
-            self.take_sums(step, part, mean)?;
-            return Ok(true);
+            self.take_sums(step, part, mean)
+        } else {
+            self.sum_own(step, part, mean)
         }
-        mean[range_of(part.units)].fill(0.0);
-        let summed = self.sum_own(step, part, mean);
-        let told = self.tell(step, part, mean, summed.as_ref().err());
-        summed.and(told)?;
-        self.parts[part.at].is_summed = true;
-        step.expect_from_all(sums_tag(step, part));
-        Ok(false)
     }
 
     /// Owners have checked that sums are finite.
     fn conclude(&mut self, step: &mut Step<'_>, _: &Parts, mean: &mut [f32]) -> Result<(), ExchangeError> {
-        let world = step.transport.membership().world();
-        let broken = timed(&mut step.clock.decode, || divide(mean, world));
+        let broken = divide(mean, step.members().len());
         debug_assert_eq!(broken, None);
         Ok(())
     }

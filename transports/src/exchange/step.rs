@@ -1,27 +1,22 @@
 //! What every route needs in a step, and the time that its phases take.
 
-use std::time::{Duration, Instant};
-
-use gradwire::format::Divisor;
+use gradwire::format::{Divisor, VoidFrame};
 use gradwire::packets::PacketSize;
 use gradwire::plan::Plan;
 use gradwire::{Gather, Grad, Layout, Memory, Selection, StepKey, Unit};
 
+use super::error::ExchangeError;
 use super::fit::packets_of;
 use super::incoming::Requirements;
 use super::measure::Measure;
-use super::report::Report;
-use super::underway::Underway;
-use super::void::Reader;
-use crate::error::TransportError;
+use super::port::{Body, Care, Port};
+use super::report::{Clock, Report};
 use crate::rank::{Rank, RankSet};
-use crate::tag::{Deadline, Tag};
-use crate::transport::Transport;
+use crate::tag::Tag;
 
 /// What every route needs in a step.
 pub(super) struct Step<'a> {
-    pub(super) transport: &'a mut dyn Transport,
-    pub(super) underway: &'a mut Underway,
+    pub(super) port: &'a mut Port,
     pub(super) plan: &'a Plan,
     /// What was selected before the step, and the position of the density that is sent.
     pub(super) selected: Option<(&'a Selection, usize)>,
@@ -30,8 +25,6 @@ pub(super) struct Step<'a> {
     pub(super) divisor: Divisor,
     pub(super) key: StepKey,
     pub(super) tag: Tag,
-    pub(super) deadline: Deadline,
-    pub(super) clock: Clock,
     /// Measures the gain of this rank's own frames, if that was requested.
     pub(super) measure: Option<&'a mut Measure>,
 }
@@ -52,9 +45,24 @@ impl<'a> Step<'a> {
         packets_of(self.plan)
     }
 
+    pub(super) fn rank(&self) -> Rank {
+        self.port.rank()
+    }
+
+    /// All members.
+    pub(super) fn members(&self) -> RankSet {
+        self.port.members().ranks.clone()
+    }
+
+    /// This rank's void frame for a gradient that was refused; `None` if something else failed.
+    pub(super) fn void_frame(&self, error: &ExchangeError) -> Option<VoidFrame> {
+        let ExchangeError::Encode(error) = error else { return None };
+        VoidFrame::of(self.codec().id(), self.key.step, error)
+    }
+
     /// The position of this rank among the members.
     pub(super) fn place_in(&self, members: &RankSet) -> usize {
-        members.position(self.transport.rank()).unwrap_or(0)
+        members.position(self.rank()).unwrap_or(0)
     }
 
     /// The other members with their positions, beginning after this rank, so that not all ranks send to the
@@ -78,9 +86,7 @@ impl<'a> Step<'a> {
     ) {
         let Some(measure) = self.measure.take() else { return };
         let (layout, expected) = (self.layout.as_ref(), Requirements::own(self, units));
-        timed(&mut self.clock.encode, || {
-            own.for_each(|message| measure.add(message, &layout, &expected, grad, memory));
-        });
+        own.for_each(|message| measure.add(message, &layout, &expected, grad, memory));
         self.measure = Some(measure);
     }
 
@@ -97,39 +103,28 @@ impl<'a> Step<'a> {
         Report { contributors, refused, capped, frame_bytes, packets, held, gain, encode, exchange, decode }
     }
 
-    /// Sends a message of a pipeline.
-    pub(super) fn send(&mut self, to: Rank, tag: Tag, message: &[u8]) -> Result<(), TransportError> {
-        let (underway, transport, deadline) = (&mut *self.underway, &mut *self.transport, self.deadline);
-        let reader = Reader { layout: self.layout, step: self.key.step };
-        timed(&mut self.clock.exchange, || underway.send(transport, (to, tag), message, &reader, deadline))
+    /// Queues a frame of a part for every peer: see [`InParts::frame`](super::pipeline::InParts::frame).
+    pub(super) fn send_frame_to_all(&mut self, tag: Tag, part: usize, place: usize) {
+        let members = self.members();
+        for (_, to) in self.others_in(&members) {
+            self.port.queue(to, tag, Body::Frame { part, place }, Care::Must);
+        }
+    }
+
+    /// Queues a short message for every peer.
+    pub(super) fn send_to_all(&mut self, tag: Tag, message: &[u8], care: Care) {
+        let members = self.members();
+        self.others_in(&members).for_each(|(_, to)| self.port.queue_copy(to, tag, message, care));
     }
 
     /// Records that every other member will send this rank a message with that tag.
     pub(super) fn expect_from_all(&mut self, tag: Tag) {
-        let (members, me) = (self.transport.membership().ranks, self.transport.rank());
-        members.iter().filter(|rank| *rank != me).for_each(|from| self.underway.expect(from, tag));
+        let (members, me) = (self.members(), self.rank());
+        members.iter().filter(|rank| *rank != me).for_each(|from| self.port.expect(from, tag));
     }
 
-    /// Receives the message of a pipeline that is expected first.
-    pub(super) fn take(&mut self, into: &mut Vec<u8>) -> Result<(), TransportError> {
-        let (underway, transport, deadline) = (&mut *self.underway, &mut *self.transport, self.deadline);
-        let reader = Reader { layout: self.layout, step: self.key.step };
-        timed(&mut self.clock.exchange, || underway.take(transport, into, &reader, deadline))
+    /// Takes the message that is expected first, if it is here: see [`Port::take`].
+    pub(super) fn take(&mut self, into: &mut Vec<u8>) -> Result<bool, ExchangeError> {
+        self.port.take(into, self.layout)
     }
-}
-
-/// Time spent in each phase of a step.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Clock {
-    pub(super) encode: Duration,
-    pub(super) exchange: Duration,
-    pub(super) decode: Duration,
-}
-
-/// Runs `work` and adds its time to `sum`.
-pub(super) fn timed<T>(sum: &mut Duration, work: impl FnOnce() -> T) -> T {
-    let start = Instant::now();
-    let result = work();
-    *sum += start.elapsed();
-    result
 }

@@ -1,0 +1,248 @@
+//! Joins an exchange to any transport: sends what is queued, sleeps until a message comes, hands it in.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use gradwire::{Grad, Memory, Selection, StepKey};
+
+use crate::error::TransportError;
+use crate::exchange::{Exchange, ExchangeError, Progress, Report, Setting, Work};
+use crate::tag::{Deadline, Tag};
+use crate::transport::Transport;
+
+/// How long a message that found no room waits before it is tried again, unless something arrives meanwhile.
+/// Each further wait is twice as long, so that a transport which ends a job when a peer stops answering still
+/// sees a long wait.
+const FIRST_RETRY: Duration = Duration::from_millis(1);
+
+impl Exchange {
+    /// Encodes `grad` and sends everything that can be sent without waiting for other ranks. It waits for
+    /// others only with [rounds before a frame](crate::exchange#rounds-before-a-frame) and in
+    /// [several parts](Self::pipelined). The memory is the one that the spelling asks for, as
+    /// [`Memory::for_spec`] makes it.
+    ///
+    /// Every member starts the same steps in the same order, and finishes each before it starts the next.
+    ///
+    /// # Errors
+    /// `Encode` (the memory is then as it was), `Transport` (the memory holds residual + gradient), `Busy`.
+    /// With rounds before a frame and in several parts, also the errors of [`finish`](Self::finish) except
+    /// `NonFiniteMean`; the memory then holds residual + gradient. In such a round also `NonFinitePayload`.
+    ///
+    /// # Panics
+    /// When `grad` or the memory has another length than the layout.
+    pub fn start(
+        &mut self,
+        transport: &mut dyn Transport,
+        key: StepKey,
+        grad: Grad<'_>,
+        memory: Option<&mut Memory<'_>>,
+        deadline: Deadline,
+    ) -> Result<(), ExchangeError> {
+        if self.has_server() {
+            return self.start_served(transport, key, grad, None, memory, deadline);
+        }
+        self.begin_over(transport, key, memory.as_deref(), deadline)?;
+        self.run_encode(transport, grad, None, memory, deadline)
+    }
+
+    /// As [`start`](Self::start) with the codec of the [`Selection`] at the density with position `at`, which
+    /// it [sets](Self::set_codec) first. Frames or payloads, memory and mean are the same, bit for bit; the
+    /// gradient is not read again. The selection was made with this exchange's layout and
+    /// [`units`](Self::units), with the key of the step, and with this memory, and was not kept yet.
+    ///
+    /// # Errors
+    /// Those of [`set_codec`](Self::set_codec), and then the memory is as it was; those of
+    /// [`start`](Self::start) except for `Encode`: the selection has refused such gradients.
+    ///
+    /// # Panics
+    /// When nothing is selected, when there is no such density, for a selection of other units or another
+    /// layout, and with packets, which are cut from the gradient.
+    pub fn start_selected(
+        &mut self,
+        transport: &mut dyn Transport,
+        selection: &mut Selection,
+        at: usize,
+        mut memory: Option<&mut Memory<'_>>,
+        deadline: Deadline,
+    ) -> Result<(), ExchangeError> {
+        let key = self.set_selected(selection, at)?;
+        // Rounds change the memory when the mean is complete.
+        let is_summed = self.is_summed();
+        if !self.has_server() {
+            self.begin_over(transport, key, memory.as_deref(), deadline)?;
+        } else {
+            self.note_before(memory.as_deref());
+        }
+        if let Some(memory) = memory.as_deref_mut().filter(|_| !is_summed) {
+            selection.keep(memory);
+        }
+        // What is measured without a memory is measured against these values.
+        let values = if is_summed || memory.is_none() { selection.values() } else { &[] };
+        let (grad, selected) = (Grad::F32(values), Some((&*selection, at)));
+        if self.has_server() {
+            return self.start_served(transport, key, grad, selected, memory, deadline);
+        }
+        self.run_encode(transport, grad, selected, memory, deadline)
+    }
+
+    fn begin_over(
+        &mut self,
+        transport: &mut dyn Transport,
+        key: StepKey,
+        memory: Option<&Memory<'_>>,
+        deadline: Deadline,
+    ) -> Result<(), ExchangeError> {
+        let (rank, membership) = (transport.rank(), transport.membership());
+        let (is_fail_stop, tag) = (transport.is_fail_stop(), Tag::new(membership.epoch, key.step));
+        let setting = Setting { rank, membership, is_fail_stop };
+        self.begin(setting, key, memory, now(), nanos(deadline))?;
+        transport.retire(tag);
+        Ok(())
+    }
+
+    fn run_encode(
+        &mut self,
+        transport: &mut dyn Transport,
+        grad: Grad<'_>,
+        selected: Option<(&Selection, usize)>,
+        mut memory: Option<&mut Memory<'_>>,
+        deadline: Deadline,
+    ) -> Result<(), ExchangeError> {
+        self.drive(transport, deadline, |exchange, now| {
+            exchange.encode_selected(grad, selected, memory.as_deref_mut(), now)
+        })
+    }
+
+    /// Receives, decodes in rank order, and writes the mean over the contributors to `mean`, one element a
+    /// coordinate, every one of them finite.
+    ///
+    /// # Errors
+    /// `NotStarted`, `Transport`, `Void`, `Frame`, `WrongStep`, `WrongUnits`, `NonFiniteMean`, `NoQuorum`,
+    /// `NoSum`, `Downlink`; `NotGivenBack` with any of them as its cause. The step is then refused: the
+    /// memory holds residual + gradient (but see [`ExchangeError::Transport`] for a server that is gone), and
+    /// `mean` is unspecified.
+    ///
+    /// # Panics
+    /// When `mean` or the memory has another length than the layout.
+    ///
+    /// # Determinism
+    /// The mean has the same bits at every rank and on every transport, in whatever order messages arrive.
+    pub fn finish(
+        &mut self,
+        transport: &mut dyn Transport,
+        mean: &mut [f32],
+        mut memory: Option<&mut Memory<'_>>,
+        deadline: Deadline,
+    ) -> Result<Report, ExchangeError> {
+        if self.has_server() {
+            return self.finish_served(transport, mean, memory, deadline);
+        }
+        let by = nanos(deadline);
+        self.drive(transport, deadline, |exchange, now| {
+            exchange.complete(mean, memory.as_deref_mut(), now, by)
+        })
+    }
+
+    /// Calls `work` until it is done. Sleeps in [`Transport::recv_any`] while it waits.
+    fn drive<T>(
+        &mut self,
+        transport: &mut dyn Transport,
+        deadline: Deadline,
+        mut work: impl FnMut(&mut Self, u64) -> Result<Progress<T>, ExchangeError>,
+    ) -> Result<T, ExchangeError> {
+        let (mut mark, mut patience) = (Instant::now(), FIRST_RETRY);
+        let mut spend = |exchange: &mut Self, kind| {
+            let next = Instant::now();
+            exchange.spend(kind, next - mark);
+            mark = next;
+        };
+        loop {
+            self.post(transport, &mut patience);
+            spend(self, Work::Exchange);
+            match work(self, now())? {
+                Progress::Worked(kind) => spend(self, kind),
+                Progress::Done(result) => return Ok(result),
+                Progress::Waiting => self.wait(transport, &mut patience),
+                Progress::Lent => {
+                    self.sum_lent(|tag, data| transport.native_all_reduce(tag, data, deadline).map(|_| ()));
+                }
+            }
+        }
+    }
+
+    /// Sends all for which there is room.
+    fn post(&mut self, transport: &mut dyn Transport, patience: &mut Duration) {
+        while let Some(sent) = self.post_next(transport, Deadline::now()) {
+            if sent {
+                *patience = FIRST_RETRY;
+            }
+        }
+    }
+
+    /// Sends the next message, waiting for room until the deadline. `None` if there is none to send.
+    fn post_next(&mut self, transport: &mut dyn Transport, by: Deadline) -> Option<bool> {
+        let next = self.outgoing()?;
+        let (id, sent) = (next.id, transport.send(next.to, next.tag, next.bytes, by));
+        let is_sent = sent.is_ok();
+        match sent {
+            Ok(()) => self.sent(id),
+            Err(TransportError::NoRoom { .. }) => self.no_room(id, now()),
+            Err(error) => self.not_sent(id, error),
+        }
+        Some(is_sent)
+    }
+
+    /// Sleeps until a message comes, until it is time to try again to send, or until the deadline.
+    fn wait(&mut self, transport: &mut dyn Transport, patience: &mut Duration) {
+        let mut until = at(self.deadline());
+        if self.is_full() {
+            until = until.earlier(Deadline::after(*patience));
+            *patience = patience.saturating_mul(2);
+        }
+        let mut message = self.lend();
+        let wanted = self.wanted();
+        if wanted.is_empty() {
+            self.give(message);
+            self.retry();
+            self.post_next(transport, until);
+            return;
+        }
+        match transport.recv_any(wanted, &mut message, until) {
+            Ok((from, tag)) => {
+                // It was asked for. A second one counts for nothing.
+                let _ = self.receive(from, tag, message);
+            }
+            Err(error) => {
+                self.give(message);
+                match error {
+                    TransportError::Timeout { .. } => {}
+                    TransportError::Disconnected { rank } => self.peer_lost(rank),
+                    error => self.fail(error),
+                }
+            }
+        }
+        self.retry();
+    }
+}
+
+/// The moment from which this process counts time.
+fn origin() -> Instant {
+    static ORIGIN: OnceLock<Instant> = OnceLock::new();
+    *ORIGIN.get_or_init(Instant::now)
+}
+
+fn since_origin(at: Instant) -> u64 {
+    u64::try_from(at.saturating_duration_since(origin()).as_nanos()).unwrap_or(u64::MAX - 1)
+}
+
+fn now() -> u64 {
+    since_origin(Instant::now())
+}
+
+fn nanos(deadline: Deadline) -> u64 {
+    deadline.instant().map_or(u64::MAX, since_origin)
+}
+
+fn at(nanos: u64) -> Deadline {
+    if nanos == u64::MAX { Deadline::NEVER } else { Deadline::at(origin() + Duration::from_nanos(nanos)) }
+}

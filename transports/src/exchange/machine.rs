@@ -1,0 +1,330 @@
+//! A step of an exchange as a machine without I/O: it is given a gradient, messages that arrived and the
+//! time, and gives messages to send, then the mean.
+
+use std::time::Duration;
+
+use gradwire::arithmetic::gain::Gain;
+use gradwire::state::Snapshot;
+use gradwire::{Grad, Memory, Selection, StepKey};
+
+use super::error::ExchangeError;
+use super::pipeline::InParts;
+use super::port::{Body, Care};
+use super::refusal::Refusal;
+use super::report::{Progress, Report, Work};
+use super::step::Step;
+use super::{Exchange, Started, State};
+use crate::collective::Reduce;
+use crate::error::TransportError;
+use crate::rank::{Membership, Rank};
+use crate::tag::Tag;
+
+/// What a step needs to know of the network.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// The name of this rank.
+    pub rank: Rank,
+    /// The ranks that take part, this rank included.
+    pub membership: Membership,
+    /// Whether every message arrives unless the run ends for all: see
+    /// [`Transport::is_fail_stop`](crate::Transport::is_fail_stop).
+    pub is_fail_stop: bool,
+}
+
+/// A message to send.
+#[derive(Clone, Copy, Debug)]
+pub struct Outgoing<'a> {
+    /// Its number, for [`Exchange::sent`].
+    pub id: u64,
+    /// Its receiver.
+    pub to: Rank,
+    /// Its tag.
+    pub tag: Tag,
+    /// Its bytes, which stay as they are until it is sent.
+    pub bytes: &'a [u8],
+    /// Until when it is tried.
+    pub care: Care,
+}
+
+/// Calls `$call` with the pipeline of the route; `$server` for a server.
+macro_rules! with_pipeline {
+    ($route:expr, $pipeline:ident => $call:expr, $server:expr) => {
+        match $route {
+            State::AllGather($pipeline) => $call,
+            State::SparseAllReduce($pipeline) => $call,
+            State::AllReduce($pipeline) => $call,
+            State::Server(_) => $server,
+        }
+    };
+}
+
+impl Exchange {
+    /// Begins a step, which must be encoded at `by`. Time is in nanoseconds from any moment that stays the
+    /// same; [`u64::MAX`] is never. The memory is the one that the step changes.
+    ///
+    /// Every member begins the same steps in the same order, and finishes each before it begins the next.
+    ///
+    /// # Errors
+    /// `Busy`; `NoMachine` with a server.
+    pub fn begin(
+        &mut self,
+        setting: Setting,
+        key: StepKey,
+        memory: Option<&Memory<'_>>,
+        now: u64,
+        by: u64,
+    ) -> Result<(), ExchangeError> {
+        if self.started.is_some() {
+            return Err(ExchangeError::Busy);
+        }
+        if let State::Server(_) = self.route {
+            return Err(ExchangeError::NoMachine);
+        }
+        self.note_before(memory);
+        self.note_begin();
+        let Setting { rank, membership, is_fail_stop } = setting;
+        let tag = Tag::new(membership.epoch, key.step);
+        self.port.begin(rank, membership, is_fail_stop, tag);
+        (self.port.now, self.port.deadline) = (now, by);
+        self.started = Some(Started { key, tag, is_encoded: false, is_finishing: false });
+        let (mut step, route) = self.step()?;
+        with_pipeline!(route, pipeline => pipeline.begin(&mut step), ());
+        Ok(())
+    }
+
+    /// Forgets what earlier steps measured.
+    pub(super) fn note_begin(&mut self) {
+        self.measure.iter_mut().for_each(|measure| measure.sum = Gain::default());
+        self.clock = Default::default();
+    }
+
+    /// Copies the memory, if void steps are undone.
+    pub(crate) fn note_before(&mut self, memory: Option<&Memory<'_>>) {
+        if let (Some(before), Some(memory)) = (&mut self.before, memory) {
+            before.take(memory);
+        }
+    }
+
+    /// Does one piece of the work until the gradient is encoded and everything has left that leaves without
+    /// an answer. `Done` then. The gradient and the memory are the same in every call of a step.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start). The step is over then.
+    ///
+    /// # Panics
+    /// When the gradient or the memory has another length than the layout.
+    pub fn encode(
+        &mut self,
+        grad: Grad<'_>,
+        memory: Option<&mut Memory<'_>>,
+        now: u64,
+    ) -> Result<Progress<()>, ExchangeError> {
+        self.encode_selected(grad, None, memory, now)
+    }
+
+    /// The same with what was selected from the gradient.
+    pub(crate) fn encode_selected(
+        &mut self,
+        grad: Grad<'_>,
+        selected: Option<(&Selection, usize)>,
+        mut memory: Option<&mut Memory<'_>>,
+        now: u64,
+    ) -> Result<Progress<()>, ExchangeError> {
+        self.port.now = now;
+        let (step, route) = self.step()?;
+        let mut step = Step { selected, ..step };
+        let memory_of_step = &mut memory;
+        let progress = with_pipeline!(
+            route,
+            pipeline => pipeline.encode(&mut step, grad, memory_of_step),
+            Err(ExchangeError::NoMachine)
+        );
+        match &progress {
+            Err(_) => self.started = None,
+            Ok(Progress::Done(())) => self.started.iter_mut().for_each(|started| started.is_encoded = true),
+            Ok(_) => {}
+        }
+        self.undo_if_void(progress.map(|progress| self.send_first(progress)), memory)
+    }
+
+    /// Does one piece of the work until the mean is in `mean`, whose last elements are written in the last of
+    /// the calls. `mean` and the memory are the same in every call of a step.
+    ///
+    /// The first call sets the deadline for the mean, `by`.
+    ///
+    /// # Errors
+    /// Those of [`finish`](Self::finish). The step is over then.
+    ///
+    /// # Panics
+    /// When `mean` or the memory has another length than the layout.
+    pub fn complete(
+        &mut self,
+        mean: &mut [f32],
+        mut memory: Option<&mut Memory<'_>>,
+        now: u64,
+        by: u64,
+    ) -> Result<Progress<Report>, ExchangeError> {
+        assert_eq!(mean.len(), self.layout.len(), "mean and layout differ in length");
+        self.port.now = now;
+        let started = self.started.as_mut().filter(|started| started.is_encoded);
+        let is_first = started.map(|started| !std::mem::replace(&mut started.is_finishing, true));
+        let is_first = is_first.ok_or(ExchangeError::NotStarted)?;
+        let clock = self.clock;
+        let (mut step, route) = self.step()?;
+        let memory_of_step = &mut memory;
+        let progress = with_pipeline!(
+            route,
+            pipeline => {
+                if is_first {
+                    pipeline.finish_by(&mut step, mean, by);
+                }
+                pipeline.complete(&mut step, mean, memory_of_step, clock)
+            },
+            Err(ExchangeError::NoMachine)
+        );
+        if matches!(progress, Err(_) | Ok(Progress::Done(_))) {
+            self.started = None;
+        }
+        self.undo_if_void(progress.map(|progress| self.send_first(progress)), memory)
+    }
+
+    /// A call that queued messages is not one that waits: they are to be sent before the driver sleeps.
+    fn send_first<T>(&self, progress: Progress<T>) -> Progress<T> {
+        match progress {
+            Progress::Waiting if self.port.outgoing().is_some() => Progress::Worked(Work::Exchange),
+            progress => progress,
+        }
+    }
+
+    /// Restores the memory as it was before a step that is void.
+    pub(super) fn undo_if_void<T>(
+        &self,
+        result: Result<T, ExchangeError>,
+        memory: Option<&mut Memory<'_>>,
+    ) -> Result<T, ExchangeError> {
+        let is_void = result.as_ref().is_err_and(ExchangeError::is_void);
+        let (true, Some(before), Some(memory)) = (is_void, &self.before, memory) else { return result };
+        Snapshot::restore(before, memory);
+        result.map_err(|error| match error {
+            // Nothing is lost.
+            ExchangeError::NotGivenBack { cause, .. } => *cause,
+            error => error,
+        })
+    }
+
+    /// The next message to send whose receiver may have room.
+    pub fn outgoing(&self) -> Option<Outgoing<'_>> {
+        let parcel = self.port.outgoing()?;
+        let bytes = match parcel.body {
+            Body::Own(bytes) => bytes,
+            Body::Frame { part, place } => {
+                with_pipeline!(&self.route, pipeline => pipeline.route.frame(*part, *place), &[])
+            }
+        };
+        Some(Outgoing { id: parcel.id, to: parcel.to, tag: parcel.tag, bytes, care: parcel.care })
+    }
+
+    /// A message has left.
+    pub fn sent(&mut self, id: u64) {
+        self.port.sent(id);
+    }
+
+    /// The network has no room for a message now. Others may leave meanwhile; after [`retry`](Self::retry),
+    /// it is tried again.
+    pub fn no_room(&mut self, id: u64, now: u64) {
+        self.port.now = now;
+        self.port.no_room(id);
+    }
+
+    /// Whether messages wait for room.
+    pub fn is_full(&self) -> bool {
+        self.port.is_full()
+    }
+
+    /// There may be room again for messages that found none.
+    pub fn retry(&mut self) {
+        self.port.retry();
+    }
+
+    /// The network does not take a message. The step fails, unless the message may be lost.
+    pub fn not_sent(&mut self, id: u64, error: TransportError) {
+        self.port.not_sent(id, error);
+    }
+
+    /// Takes a message that arrived, in any order. It is read when its turn comes.
+    ///
+    /// # Errors
+    /// Why it is not taken. The step goes on.
+    pub fn receive(&mut self, from: Rank, tag: Tag, message: Vec<u8>) -> Result<(), Refusal> {
+        self.port.receive(from, tag, message)
+    }
+
+    /// A buffer for the next message that arrives, to be used again.
+    pub fn lend(&mut self) -> Vec<u8> {
+        self.port.lend()
+    }
+
+    /// Takes back a buffer that was lent.
+    pub fn give(&mut self, buffer: Vec<u8>) {
+        self.port.give(buffer);
+    }
+
+    /// The messages to receive now, those needed first at the front. Others may be handed in too.
+    pub fn wanted(&mut self) -> &[(Rank, Tag)] {
+        self.port.wanted()
+    }
+
+    /// When to call again, even if nothing arrives.
+    pub fn deadline(&self) -> u64 {
+        self.port.deadline
+    }
+
+    /// Nothing more comes from a peer. Its messages that arrived still count.
+    pub fn peer_lost(&mut self, rank: Rank) {
+        self.port.peer_lost(rank);
+    }
+
+    /// The network has failed.
+    pub fn fail(&mut self, error: TransportError) {
+        self.port.fail(error);
+    }
+
+    /// Bytes of messages that arrived and wait for their turn.
+    pub fn filed_bytes(&self) -> usize {
+        self.port.filed_bytes()
+    }
+
+    /// Counts time that a driver spent on a kind of work.
+    pub(crate) fn spend(&mut self, work: Work, time: Duration) {
+        *match work {
+            Work::Encode => &mut self.clock.encode,
+            Work::Exchange => &mut self.clock.exchange,
+            Work::Decode => &mut self.clock.decode,
+        } += time;
+    }
+
+    /// Sums a payload that is [lent](Progress::Lent).
+    pub(crate) fn sum_lent(&mut self, sum: impl FnOnce(Tag, Reduce<'_>) -> Result<(), TransportError>) {
+        let Some(Started { tag, .. }) = self.started else { return };
+        let State::AllReduce(reduce) = &mut self.route else { return };
+        if let Err(error) = reduce.route.lent(tag, &self.plan, sum) {
+            self.port.fail(error);
+        }
+    }
+
+    /// The step in progress, and the route that does its work.
+    pub(super) fn step(&mut self) -> Result<(Step<'_>, &mut State), ExchangeError> {
+        let Started { key, tag, .. } = self.started.ok_or(ExchangeError::NotStarted)?;
+        let step = Step {
+            port: &mut self.port,
+            plan: &self.plan,
+            selected: None,
+            layout: &self.layout,
+            divisor: self.divisor,
+            key,
+            tag,
+            measure: self.measure.as_mut(),
+        };
+        Ok((step, &mut self.route))
+    }
+}

@@ -1,0 +1,457 @@
+//! The messages of a step as this rank sees them: those that leave, those that arrived, and those that it
+//! waits for.
+//!
+//! Routes queue messages and take messages; they never wait. A driver moves what is queued, and hands in what
+//! arrives, in any order.
+
+use std::collections::VecDeque;
+
+use gradwire::Layout;
+
+use super::error::ExchangeError;
+use super::refusal::Refusal;
+use super::void::{Void, is_void_frame, note_tag};
+use crate::error::TransportError;
+use crate::inbox::{Admission, Inbox, InboxLimits};
+use crate::rank::{Membership, Rank, RankSet};
+use crate::tag::Tag;
+
+/// The first capacity of a buffer for messages that arrive.
+const PAGE: usize = 4096;
+
+/// Where the bytes of a queued message are.
+#[derive(Debug)]
+pub(super) enum Body {
+    /// In a buffer of the port.
+    Own(Vec<u8>),
+    /// With the route, which keeps them until the message is sent: its frame of a part, for one of the
+    /// members.
+    Frame { part: usize, place: usize },
+}
+
+/// What becomes of a message that finds no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Care {
+    /// The step fails if it does not leave before the deadline.
+    Must,
+    /// It is lost at that time.
+    Until(u64),
+}
+
+/// A message on its way out.
+#[derive(Debug)]
+struct Parcel {
+    id: u64,
+    to: Rank,
+    tag: Tag,
+    body: Body,
+    care: Care,
+}
+
+/// A message to send, as a driver sees it.
+#[derive(Debug)]
+pub(super) struct Outgoing<'a> {
+    pub(super) id: u64,
+    pub(super) to: Rank,
+    pub(super) tag: Tag,
+    pub(super) body: &'a Body,
+    pub(super) care: Care,
+}
+
+/// Messages that peers have promised are taken in the order in which they were promised. Every peer sends its
+/// own in that order too, so no message waits for a later one. All others are asked for by name.
+#[derive(Debug)]
+pub(super) struct Port {
+    me: Rank,
+    members: Membership,
+    /// The first tag of the step.
+    step: Tag,
+    pub(super) is_fail_stop: bool,
+    pub(super) now: u64,
+    pub(super) deadline: u64,
+    outbox: VecDeque<Parcel>,
+    next_id: u64,
+    /// Receivers without room for a message, until the next try.
+    full: Vec<Rank>,
+    promised: VecDeque<(Rank, Tag)>,
+    /// The messages that arrived of those promised, by position.
+    arrived: VecDeque<Option<Vec<u8>>>,
+    /// Messages that may come or not, and those of them that came.
+    asked: Vec<(Rank, Tag)>,
+    found: Vec<(Rank, Tag, Vec<u8>)>,
+    /// Messages that nobody has asked for yet.
+    inbox: Inbox,
+    early: InboxLimits,
+    /// Promised messages that were taken, to know a second copy.
+    taken: Vec<(Rank, Tag)>,
+    /// Peers that send nothing more.
+    lost: Vec<Rank>,
+    /// Why a message that the step needs was not sent.
+    unsent: Option<TransportError>,
+    /// Why the network is of no more use.
+    broken: Option<TransportError>,
+    /// Whether ranks that fail send notes, and not only void frames in place of their frames.
+    pub(super) has_notes: bool,
+    /// The first note, and its sender.
+    pub(super) note: Option<(Rank, Vec<u8>)>,
+    /// Buffers of messages that were sent. They stay apart from those that the network swaps for its own,
+    /// whose lengths are not known here.
+    sent: Vec<Vec<u8>>,
+    spare: Vec<Vec<u8>>,
+    /// What [`wanted`](Self::wanted) returned last.
+    wanted: Vec<(Rank, Tag)>,
+}
+
+impl Port {
+    /// `early` bounds the messages of each sender that nobody has asked for yet.
+    pub(super) fn new(early: InboxLimits) -> Self {
+        let (outbox, full, promised, arrived, asked) = Default::default();
+        let (taken, lost, unsent, broken, note) = Default::default();
+        let (sent, spare, wanted, found) = Default::default();
+        Self {
+            me: Rank(0),
+            members: Membership { epoch: 0, ranks: RankSet::default() },
+            step: Tag::default(),
+            is_fail_stop: true,
+            now: 0,
+            deadline: u64::MAX,
+            outbox,
+            next_id: 0,
+            full,
+            promised,
+            arrived,
+            asked,
+            found,
+            inbox: Inbox::new(early),
+            early,
+            taken,
+            lost,
+            unsent,
+            broken,
+            has_notes: false,
+            note,
+            sent,
+            spare,
+            wanted,
+        }
+    }
+
+    /// Begins a step. Messages of earlier ones are dropped, now and when they arrive; messages of this one
+    /// may be here already.
+    pub(super) fn begin(&mut self, me: Rank, members: Membership, is_fail_stop: bool, step: Tag) {
+        self.end();
+        (self.me, self.members, self.is_fail_stop, self.step) = (me, members, is_fail_stop, step);
+        (self.has_notes, self.note, self.unsent, self.broken) = (false, None, None, None);
+        self.taken.clear();
+        self.lost.clear();
+        self.lost.reserve(self.members.world());
+        if self.inbox.is_retired(step) {
+            // Steps are counted afresh.
+            self.inbox = Inbox::new(self.early);
+        }
+        self.inbox.retire(step, |buffer| self.spare.push(buffer));
+        // One for each member, as all may send before the first is heard, and one in the driver's hands. What
+        // is swapped with an empty one is lost to the network.
+        self.spare.retain(|buffer| buffer.capacity() > 0);
+        while self.spare.len() <= self.members.world() {
+            self.spare.push(Vec::with_capacity(PAGE));
+        }
+    }
+
+    /// Drops what is queued and what is waited for.
+    pub(super) fn end(&mut self) {
+        self.spare.extend(self.arrived.drain(..).flatten());
+        self.promised.clear();
+        self.asked.clear();
+        self.spare.extend(self.found.drain(..).map(|(_, _, message)| message));
+        self.full.clear();
+        while let Some(parcel) = self.outbox.pop_front() {
+            self.recycle(parcel);
+        }
+    }
+
+    // --- the route's side ------------------------------------------
+
+    pub(super) fn rank(&self) -> Rank {
+        self.me
+    }
+
+    pub(super) fn members(&self) -> &Membership {
+        &self.members
+    }
+
+    /// Whether the ranks must tell each other how the step ended.
+    pub(super) fn has_votes(&self) -> bool {
+        !self.is_fail_stop && self.members.world() > 1
+    }
+
+    /// An empty buffer for a message that arrives.
+    pub(super) fn lend(&mut self) -> Vec<u8> {
+        let mut buffer = self.spare.pop().unwrap_or_default();
+        buffer.clear();
+        buffer
+    }
+
+    /// An empty buffer for a message of at most so many bytes.
+    pub(super) fn lend_for(&mut self, bytes: usize) -> Vec<u8> {
+        let at = self.sent.iter().position(|buffer| buffer.capacity() >= bytes);
+        let fitting = at.map(|at| self.sent.swap_remove(at));
+        let mut buffer = fitting.or_else(|| self.sent.pop()).unwrap_or_default();
+        buffer.clear();
+        buffer.reserve_exact(bytes);
+        buffer
+    }
+
+    /// Takes a buffer back.
+    pub(super) fn give(&mut self, buffer: Vec<u8>) {
+        self.spare.push(buffer);
+    }
+
+    pub(super) fn queue(&mut self, to: Rank, tag: Tag, body: Body, care: Care) {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.outbox.push_back(Parcel { id, to, tag, body, care });
+    }
+
+    /// Queues a copy of a short message.
+    pub(super) fn queue_copy(&mut self, to: Rank, tag: Tag, message: &[u8], care: Care) {
+        let mut copy = self.lend_for(message.len());
+        copy.extend_from_slice(message);
+        self.queue(to, tag, Body::Own(copy), care);
+    }
+
+    /// Drops what the step alone needs, because it has failed and all ranks are told so.
+    pub(super) fn drop_musts(&mut self) {
+        for _ in 0..self.outbox.len() {
+            match self.outbox.pop_front() {
+                Some(parcel) if parcel.care == Care::Must => self.recycle(parcel),
+                parcel => self.outbox.extend(parcel),
+            }
+        }
+    }
+
+    /// Records that `from` will send a message with `tag`.
+    pub(super) fn expect(&mut self, from: Rank, tag: Tag) {
+        self.promised.push_back((from, tag));
+        self.arrived.push_back(self.inbox.take(from, tag));
+    }
+
+    /// Takes the message that is expected first, if it is here.
+    ///
+    /// # Errors
+    /// Why it does not come any more.
+    ///
+    /// # Panics
+    /// When no message is expected.
+    pub(super) fn take(&mut self, into: &mut Vec<u8>, layout: &Layout) -> Result<bool, ExchangeError> {
+        let first = self.arrived.front_mut().expect("who takes a message was promised one");
+        let Some(message) = first.take() else { return self.wait(layout).map(|()| false) };
+        self.arrived.pop_front();
+        self.taken.extend(self.promised.pop_front());
+        self.spare.push(std::mem::replace(into, message));
+        Ok(true)
+    }
+
+    /// Whether there is a reason not to wait for the message that is expected first.
+    fn wait(&self, layout: &Layout) -> Result<(), ExchangeError> {
+        let (from, tag) = self.promised[0];
+        if let Some((rank, note)) = &self.note {
+            return Err(super::ending::read_note(*rank, note, layout, self.step.step));
+        }
+        if !self.has_notes
+            && let Some(void) = self.void_beside(tag, layout)
+        {
+            return Err(void.into());
+        }
+        self.failure()?;
+        if self.is_lost(from) {
+            return Err(TransportError::Disconnected { rank: from }.into());
+        }
+        if self.now >= self.deadline {
+            return Err(TransportError::Timeout { from, tag }.into());
+        }
+        Ok(())
+    }
+
+    /// A void frame among the other messages with the tag that this rank waits for. Messages with this tag
+    /// are enough: a rank sends its void frame to all others with the same tag, and this rank has already
+    /// sent all that they wait for before they reach that tag.
+    fn void_beside(&self, tag: Tag, layout: &Layout) -> Option<Void> {
+        let mut here = self.promised.iter().zip(&self.arrived).filter(|((_, other), _)| *other == tag);
+        here.find_map(|((from, _), message)| {
+            let message = message.as_ref().filter(|message| is_void_frame(message))?;
+            Void::read(*from, message, &layout.as_ref(), self.step.step)
+        })
+    }
+
+    /// Asks every other member for a message that may come or not.
+    pub(super) fn ask_all(&mut self, tag: Tag) {
+        let (ranks, me) = (self.members.ranks.clone(), self.me);
+        for from in ranks.iter().filter(|rank| *rank != me) {
+            match self.inbox.take(from, tag) {
+                Some(message) => self.file_asked(from, tag, message),
+                None => self.asked.push((from, tag)),
+            }
+        }
+    }
+
+    fn file_asked(&mut self, from: Rank, tag: Tag, message: Vec<u8>) {
+        if tag != note_tag(self.step) {
+            self.found.push((from, tag, message));
+        } else if self.note.is_none() {
+            self.note = Some((from, message));
+        } else {
+            self.spare.push(message);
+        }
+    }
+
+    /// Takes a message that was asked for, if it is here.
+    pub(super) fn find(&mut self, from: Rank, tag: Tag) -> Option<Vec<u8>> {
+        let at = self.found.iter().position(|found| (found.0, found.1) == (from, tag))?;
+        self.taken.push((from, tag));
+        Some(self.found.swap_remove(at).2)
+    }
+
+    pub(super) fn is_lost(&self, rank: Rank) -> bool {
+        self.broken.is_some() || self.lost.contains(&rank)
+    }
+
+    /// Whether everything that must leave has left.
+    ///
+    /// # Errors
+    /// If it can no longer leave.
+    pub(super) fn has_sent(&self) -> Result<bool, TransportError> {
+        self.failure()?;
+        let Some(parcel) = self.outbox.iter().find(|parcel| parcel.care == Care::Must) else {
+            return Ok(true);
+        };
+        let late = TransportError::NoRoom { to: parcel.to, tag: parcel.tag };
+        if self.now >= self.deadline { Err(late) } else { Ok(false) }
+    }
+
+    /// Why messages that the step needs do not travel.
+    pub(super) fn failure(&self) -> Result<(), TransportError> {
+        self.unsent.as_ref().or(self.broken.as_ref()).map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// Whether nothing is queued that can still leave.
+    pub(super) fn is_empty(&self) -> bool {
+        self.outbox.is_empty() || self.broken.is_some()
+    }
+
+    // --- the driver's side ------------------------------------------
+
+    /// The first queued message whose receiver may have room.
+    pub(super) fn outgoing(&self) -> Option<Outgoing<'_>> {
+        let parcel = self.outbox.iter().find(|parcel| !self.full.contains(&parcel.to))?;
+        let Parcel { id, to, tag, body, care } = parcel;
+        Some(Outgoing { id: *id, to: *to, tag: *tag, body, care: *care })
+    }
+
+    /// A message has left, or nobody needs it any more.
+    pub(super) fn sent(&mut self, id: u64) {
+        if let Some(at) = self.outbox.iter().position(|parcel| parcel.id == id)
+            && let Some(parcel) = self.outbox.remove(at)
+        {
+            self.recycle(parcel);
+        }
+    }
+
+    fn recycle(&mut self, parcel: Parcel) {
+        if let Body::Own(buffer) = parcel.body {
+            self.sent.push(buffer);
+        }
+    }
+
+    /// A message found no room. It is lost if its time is over; else its receiver is tried again later.
+    pub(super) fn no_room(&mut self, id: u64) {
+        let Some(parcel) = self.outbox.iter().find(|parcel| parcel.id == id) else { return };
+        match parcel.care {
+            Care::Until(until) if until <= self.now => self.sent(id),
+            _ => self.full.push(parcel.to),
+        }
+    }
+
+    /// Whether a message waits for room.
+    pub(super) fn is_full(&self) -> bool {
+        !self.full.is_empty()
+    }
+
+    /// Receivers that were full may have room again.
+    pub(super) fn retry(&mut self) {
+        self.full.clear();
+    }
+
+    /// A message cannot be sent. One that may be lost is lost.
+    pub(super) fn not_sent(&mut self, id: u64, error: TransportError) {
+        if let Some(parcel) = self.outbox.iter().find(|parcel| parcel.id == id)
+            && parcel.care == Care::Must
+        {
+            self.unsent.get_or_insert(error);
+        }
+        self.sent(id);
+    }
+
+    /// The messages to receive now, those needed first at the front.
+    pub(super) fn wanted(&mut self) -> &[(Rank, Tag)] {
+        self.wanted.clear();
+        // Others with the tag of the first may be void frames. Those behind are taken when their turn comes,
+        // or at once if this rank has no room to send: that makes room for others.
+        let first = self.promised.front().map(|(_, tag)| *tag).filter(|_| self.full.is_empty());
+        let missing = self.promised.iter().zip(&self.arrived).filter(|(_, message)| message.is_none());
+        let missing = missing.filter(|((_, tag), _)| first.is_none_or(|first| *tag == first));
+        let all = missing.map(|(wanted, _)| wanted).chain(&self.asked);
+        self.wanted.extend(all.filter(|(from, _)| !self.lost.contains(from)));
+        &self.wanted
+    }
+
+    /// Files a message. It is taken when its turn comes.
+    pub(super) fn receive(&mut self, from: Rank, tag: Tag, message: Vec<u8>) -> Result<(), Refusal> {
+        if from == self.me || !self.members.ranks.contains(from) {
+            return Err(Refusal::Stranger { from });
+        }
+        if tag.epoch != self.members.epoch {
+            return Err(Refusal::OtherEpoch { from, tag });
+        }
+        if let Some(at) = self.promised.iter().position(|promised| *promised == (from, tag)) {
+            let place = &mut self.arrived[at];
+            if place.is_some() {
+                return Err(Refusal::Duplicate { from, tag });
+            }
+            *place = Some(message);
+            return Ok(());
+        }
+        if let Some(at) = self.asked.iter().position(|asked| *asked == (from, tag)) {
+            self.asked.swap_remove(at);
+            self.file_asked(from, tag, message);
+            return Ok(());
+        }
+        let is_found = self.found.iter().any(|found| (found.0, found.1) == (from, tag));
+        if is_found || self.taken.contains(&(from, tag)) {
+            return Err(Refusal::Duplicate { from, tag });
+        }
+        self.inbox.insert(from, tag, message).map_err(|(why, message)| match why {
+            Admission::Full => Refusal::Full { from, tag, message },
+            Admission::Stale => Refusal::Stale { from, tag },
+            _ => Refusal::Duplicate { from, tag },
+        })
+    }
+
+    /// Nothing more comes from a peer.
+    pub(super) fn peer_lost(&mut self, rank: Rank) {
+        if !self.lost.contains(&rank) {
+            self.lost.push(rank);
+        }
+    }
+
+    /// The network is of no more use.
+    pub(super) fn fail(&mut self, error: TransportError) {
+        self.broken.get_or_insert(error);
+    }
+
+    /// Bytes of messages that arrived and were not taken.
+    pub(super) fn filed_bytes(&self) -> usize {
+        let found = self.found.iter().map(|(_, _, message)| message.len()).sum::<usize>();
+        self.inbox.bytes() + found + self.arrived.iter().flatten().map(Vec::len).sum::<usize>()
+    }
+}

@@ -1,0 +1,69 @@
+//! Whole steps of an exchange under random schedules: no threads, no sleeping, one seed for each schedule.
+//!
+//! `SIMULATE_SCHEDULES` says how many schedules of every route run, and `SIMULATE_SEED` runs a single one. A
+//! schedule that breaks a rule panics with its route and seed.
+
+mod network;
+mod rules;
+mod schedule;
+
+use std::panic;
+
+use schedule::{Case, Schedule};
+
+/// Schedules of every route in an ordinary run.
+const SCHEDULES: u64 = 2_000;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is not a number")))
+}
+
+fn run(case: &Case) {
+    let seeds = match number("SIMULATE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("SIMULATE_SCHEDULES").unwrap_or(SCHEDULES),
+    };
+    let mut seen = rules::Seen::default();
+    for seed in seeds.clone() {
+        let schedule = panic::AssertUnwindSafe(|| Schedule::new(case, seed).run());
+        match panic::catch_unwind(schedule) {
+            Ok(outcome) => seen += outcome,
+            Err(cause) => {
+                eprintln!("{} broke a rule: SIMULATE_SEED={seed} replays it", case.name);
+                panic::resume_unwind(cause);
+            }
+        }
+    }
+    println!("{}: {seen:?}", case.name);
+    // The schedules reach what they are there for.
+    if seeds.end - seeds.start >= SCHEDULES {
+        assert!(seen.is_complete(), "{}: {seen:?}", case.name);
+    }
+}
+
+macro_rules! routes {
+    ($($name:ident: $rules:expr, $route:expr, $rounding:expr;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                run(&Case { name: stringify!($name), rules: $rules, route: $route, rounding: $rounding });
+            }
+        )*
+    };
+}
+
+use gradwire_transports::collective::Wire::{Bf16, F32};
+use gradwire_transports::exchange::Route::{AllGather, AllReduce, SparseAllReduce, Tree};
+
+routes! {
+    all_gather: "topk:density=0.2,unit=tensor", AllGather, 1e-5;
+    all_gather_without_memory: "none", AllGather, 1e-5;
+    all_gather_of_groups: "w=none; b=topk:density=0.5; topk:density=0.2,unit=tensor", AllGather, 1e-5;
+    sparse_all_reduce: "topk:density=0.2,unit=tensor", SparseAllReduce, 1e-5;
+    ring: "none", AllReduce { wire: F32 }, 1e-5;
+    ring_with_memory: "randomk:density=0.3,unit=tensor", AllReduce { wire: F32 }, 1e-5;
+    ring_of_groups: "v=none; randomk:density=0.3,unit=tensor", AllReduce { wire: F32 }, 1e-5;
+    ring_bf16: "none", AllReduce { wire: Bf16 }, 0.07;
+    ring_of_two_rounds: "maxnorm:bits=6,unit=tensor", AllReduce { wire: F32 }, 1.0;
+    tree: "randomk:density=0.3,unit=tensor", Tree { wire: F32 }, 1e-5;
+}

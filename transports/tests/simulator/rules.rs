@@ -1,0 +1,139 @@
+//! What holds after every schedule.
+
+use std::ops::AddAssign;
+
+use gradwire_transports::exchange::ExchangeError;
+use gradwire_transports::{Rank, Tag};
+
+use super::schedule::{End, Schedule};
+
+/// How often steps ended in each way.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    means: u64,
+    void: u64,
+    failed: u64,
+    undecided: u64,
+}
+
+impl Seen {
+    /// Whether every way was seen.
+    pub(crate) fn is_complete(&self) -> bool {
+        [self.means, self.void, self.failed, self.undecided].iter().all(|count| *count > 0)
+    }
+}
+
+impl AddAssign for Seen {
+    fn add_assign(&mut self, other: Self) {
+        self.means += other.means;
+        self.void += other.void;
+        self.failed += other.failed;
+        self.undecided += other.undecided;
+    }
+}
+
+/// Votes and words: see `exchange/ending.rs`.
+const LAST_UNIT: u32 = u32::MAX;
+const VOTE: u32 = 1;
+const WORD: u32 = 2;
+const YES: u8 = 0xa5;
+const NO: u8 = 0x5a;
+/// How a vote begins that can be read.
+const VOTES: [u8; 3] = [YES, NO, 0x3c];
+
+pub(crate) fn check(schedule: &Schedule) -> Seen {
+    let mut seen = Seen::default();
+    for step in 0..schedule.steps as usize {
+        let ends: Vec<(Rank, &End)> =
+            schedule.peers.iter().filter_map(|peer| Some((peer.rank, peer.ends.get(step)?))).collect();
+        for (rank, end) in &ends {
+            match &end.outcome {
+                Ok(_) => seen.means += 1,
+                Err(ExchangeError::Undecided { .. }) => {
+                    let heard = &schedule.peers[rank.0 as usize].heard[..end.heard];
+                    let may_be = may_be_undecided(schedule, step as u64, *rank, heard);
+                    assert!(may_be, "{rank} can know how the step ended: it has heard {heard:?}");
+                    seen.undecided += 1;
+                }
+                Err(error) if error.is_void() => seen.void += 1,
+                Err(_) => seen.failed += 1,
+            }
+            conserves(schedule, *rank, end);
+        }
+        agree(schedule, &ends);
+        applied(schedule, &ends);
+    }
+    seen
+}
+
+/// All have the same mean, or none has one; only a rank that cannot know may differ. Where the job ends, some
+/// ranks have ended a step and others cannot.
+fn agree(schedule: &Schedule, ends: &[(Rank, &End)]) {
+    let means: Vec<_> =
+        ends.iter().filter_map(|(rank, end)| Some((rank, end.outcome.as_ref().ok()?))).collect();
+    let bits = |mean: &[f32]| mean.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+    for (rank, mean) in &means {
+        assert!(bits(mean) == bits(means[0].1), "{rank} and {} have different means", means[0].0);
+    }
+    if means.is_empty() || schedule.has_deaths {
+        return;
+    }
+    for (rank, end) in ends {
+        if let Err(error) = &end.outcome {
+            let is_open = schedule.is_lossy && matches!(error, ExchangeError::Undecided { .. });
+            assert!(is_open, "{} has a mean, and {rank} has none: {error}", means[0].0);
+        }
+    }
+}
+
+/// A rank cannot know how a step ended only if a vote did not come in time, and no word of a rank that knows.
+fn may_be_undecided(schedule: &Schedule, step: u64, rank: Rank, heard: &[(Rank, Tag, Vec<u8>)]) -> bool {
+    let heard = |chunk, from, says: &dyn Fn(&[u8]) -> bool| {
+        heard.iter().any(|(by, tag, bytes)| {
+            (tag.step, tag.unit, tag.chunk, *by) == (step, LAST_UNIT, chunk, from) && says(bytes)
+        })
+    };
+    let is_vote = |bytes: &[u8]| bytes.first().is_some_and(|first| VOTES.contains(first));
+    let mut others = schedule.peers.iter().map(|peer| peer.rank).filter(|other| *other != rank);
+    let misses_a_vote = others.clone().any(|from| !heard(VOTE, from, &is_vote));
+    let has_a_word = others.any(|from| heard(WORD, from, &|bytes| bytes == [YES] || bytes == [NO]));
+    schedule.is_lossy && misses_a_vote && !has_a_word
+}
+
+/// Sent + kept = residual + gradient. A step without a mean has sent nothing.
+fn conserves(schedule: &Schedule, rank: Rank, end: &End) {
+    let End { outcome, grad, before, after, .. } = end;
+    let Err(error) = outcome else { return };
+    let is_own = matches!(error, ExchangeError::Encode(_));
+    let is_undone = schedule.undoes && error.is_void();
+    for at in 0..grad.len() {
+        let all = if schedule.keeps[at] { before[at] + grad[at] } else { before[at] };
+        // A rank whose gradient was refused keeps what it had, and of parts that it had encoded all of it.
+        let is_kept = match (is_undone, is_own) {
+            (true, _) => after[at] == before[at],
+            (false, true) => after[at] == before[at] || after[at] == all,
+            (false, false) => after[at] == all,
+        };
+        let (kept, before) = (after[at], before[at]);
+        assert!(is_kept, "{rank} keeps {kept} at {at}; it had {before}, with the gradient {all}: {error}");
+    }
+}
+
+/// The mean of what all ranks sent, if each of them has it.
+fn applied(schedule: &Schedule, ends: &[(Rank, &End)]) {
+    let world = schedule.peers.len();
+    let has_mean = ends.iter().all(|(_, end)| end.outcome.is_ok());
+    let Some((_, first)) = ends.first().filter(|_| has_mean && ends.len() == world) else { return };
+    let Ok(mean) = &first.outcome else { return };
+    let size = |end: &End, at: usize| end.before[at].abs() + end.grad[at].abs() + end.after[at].abs();
+    let sizes = |at| ends.iter().map(|(_, end)| size(end, at)).sum::<f32>();
+    let largest = (0..mean.len()).map(sizes).fold(0.0, f32::max);
+    for (at, mean) in mean.iter().enumerate() {
+        let sent_by =
+            |end: &End| f64::from(end.before[at]) + f64::from(end.grad[at]) - f64::from(end.after[at]);
+        let sent: f64 = ends.iter().map(|(_, end)| sent_by(end)).sum();
+        let off = (f64::from(*mean) * world as f64 - sent).abs();
+        let bound = f64::from(largest) * schedule.rounding;
+        assert!(off <= bound, "{mean} was applied {world} times at {at}, {sent} was sent");
+    }
+}

@@ -1,0 +1,390 @@
+//! One schedule: some ranks, some steps, and everything that the seed lets happen to them.
+
+use gradwire::plan::Plan;
+use gradwire::rules::Rules;
+use gradwire::{Grad, Layout, Memory, Source, StepKey};
+use gradwire_transports::exchange::{Care, Exchange, ExchangeError, Progress, Route, Setting};
+use gradwire_transports::inbox::InboxLimits;
+use gradwire_transports::{Membership, Rank, RankSet, Tag, TransportError};
+
+use super::network::{Draws, Faults, Message, Network};
+use super::rules::{self, Seen};
+
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    /// Rules, or one spelling.
+    pub(crate) rules: &'static str,
+    pub(crate) route: Route,
+    /// How far sums may be off, for the largest of them.
+    pub(crate) rounding: f64,
+}
+
+/// Bytes of early messages of each sender.
+const EARLY: InboxLimits = InboxLimits { messages: 64, bytes: 2000 };
+/// No frame or payload here is longer.
+const LONGEST: usize = 1000;
+
+/// Where a rank stands.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Stage {
+    /// It begins the next step then.
+    Idle(u64),
+    Encoding,
+    /// It asks for the mean then.
+    Computing(u64),
+    Completing,
+    /// All steps are over.
+    Over,
+}
+
+/// A rank, and what it had before and after each step.
+pub(crate) struct Peer {
+    pub(crate) rank: Rank,
+    pub(crate) exchange: Exchange,
+    pub(crate) memory: Option<Memory<'static>>,
+    pub(crate) grad: Vec<f32>,
+    pub(crate) mean: Vec<f32>,
+    pub(crate) before: Vec<f32>,
+    pub(crate) stage: Stage,
+    pub(crate) step: u64,
+    by: u64,
+    /// It does nothing before then.
+    stopped: u64,
+    is_dead: bool,
+    retry: u64,
+    pub(crate) ends: Vec<End>,
+    /// The votes and words that it has been given.
+    pub(crate) heard: Vec<(Rank, Tag, Vec<u8>)>,
+}
+
+/// How a step ended at a rank.
+pub(crate) struct End {
+    pub(crate) outcome: Result<Vec<f32>, ExchangeError>,
+    pub(crate) grad: Vec<f32>,
+    pub(crate) before: Vec<f32>,
+    pub(crate) after: Vec<f32>,
+    /// How many votes and words it had been given by then.
+    pub(crate) heard: usize,
+}
+
+pub(crate) struct Schedule {
+    pub(crate) peers: Vec<Peer>,
+    pub(crate) network: Network,
+    pub(crate) is_lossy: bool,
+    pub(crate) undoes: bool,
+    pub(crate) has_deaths: bool,
+    /// Whether a memory keeps a coordinate.
+    pub(crate) keeps: Vec<bool>,
+    pub(crate) rounding: f64,
+    pub(crate) steps: u64,
+    draws: Draws,
+    now: u64,
+    patience: u64,
+    /// Who learns when that a rank is gone.
+    news: Vec<(u64, usize, Rank)>,
+}
+
+fn layout() -> Layout {
+    Layout::packed([("w", vec![5, 4]), ("b", vec![3]), ("v", vec![17]), ("u", vec![1])]).unwrap()
+}
+
+impl Schedule {
+    pub(crate) fn new(case: &Case, seed: u64) -> Self {
+        let mut draws = Draws(seed);
+        let world = 2 + if draws.percent(80) { draws.below(4) } else { draws.below(15) } as u32;
+        let (is_lossy, undoes) = (draws.percent(60), draws.percent(50));
+        let is_narrow = is_lossy && draws.percent(50);
+        let faulty = if is_lossy && draws.percent(70) { draws.below(4) } else { 0 };
+        let faults = Faults {
+            delay: 1 + draws.below(400),
+            lost: faulty,
+            twice: if is_lossy { draws.below(10) } else { 0 },
+            cut: faulty / 2,
+            is_narrow,
+        };
+        let has_deaths = !is_lossy && draws.percent(15);
+        let (parts, rules) = (1 + draws.below(4) as usize, Rules::parse(case.rules).unwrap());
+        let plan = Plan::of_rules(&rules, &layout().as_ref());
+        let mut keeps = vec![false; layout().len()];
+        plan.units().iter().for_each(|unit| keeps[unit.range()].fill(plan.group_of(unit).keeps()));
+        let peers = (0..world).map(|rank| {
+            let mut exchange =
+                Exchange::new(&rules, layout(), case.route.clone()).unwrap().keeping_early(EARLY);
+            if parts > 1 && !matches!(case.route, Route::Tree { .. }) {
+                exchange = exchange.pipelined(parts).unwrap();
+            }
+            if undoes {
+                exchange = exchange.undoing_void_steps();
+            }
+            let memory = Memory::for_plan(&plan, &layout().as_ref());
+            let (grad, mean, before) = (Vec::new(), vec![f32::NAN; layout().len()], Vec::new());
+            let stage = Stage::Idle(draws.below(300));
+            Peer {
+                rank: Rank(rank),
+                exchange,
+                memory,
+                grad,
+                mean,
+                before,
+                stage,
+                step: 0,
+                by: 0,
+                stopped: 0,
+                is_dead: false,
+                retry: u64::MAX,
+                ends: Vec::new(),
+                heard: Vec::new(),
+            }
+        });
+        let peers = peers.collect();
+        let patience = if is_lossy { 500 + draws.below(20_000) } else { u64::MAX };
+        Self {
+            peers,
+            network: Network::new(faults),
+            is_lossy,
+            undoes,
+            has_deaths,
+            keeps,
+            rounding: case.rounding,
+            steps: 1 + draws.below(3),
+            draws,
+            now: 0,
+            patience,
+            news: Vec::new(),
+        }
+    }
+
+    pub(crate) fn run(mut self) -> Seen {
+        let death =
+            self.has_deaths.then(|| (self.draws.below(1500), self.draws.below(self.peers.len() as u64)));
+        let mut death = death.map(|(at, who)| (at, who as usize));
+        while let Some(next) = self.next_event(death.map(|(at, _)| at)) {
+            self.now = self.now.max(next);
+            if death.is_some_and(|(at, _)| at <= self.now) {
+                self.die(death.take().unwrap().1);
+            }
+            self.tell_news();
+            self.network.land(self.now);
+            // Any order: the messages of one moment arrive as the seed says.
+            let first = self.draws.below(self.peers.len() as u64) as usize;
+            for at in 0..self.peers.len() {
+                self.act((first + at) % self.peers.len());
+            }
+            let stages: Vec<_> =
+                self.peers.iter().map(|peer| (peer.stage, peer.step, peer.is_dead)).collect();
+            assert!(self.now < 1_000_000, "the steps do not end: {stages:?}");
+        }
+        let stuck = self.peers.iter().find(|peer| !peer.is_dead && peer.stage != Stage::Over);
+        assert!(stuck.is_none(), "{} waits for ever, at step {}", stuck.unwrap().rank, stuck.unwrap().step);
+        rules::check(&self)
+    }
+
+    /// When something happens next.
+    fn next_event(&self, death: Option<u64>) -> Option<u64> {
+        let of_peer = |peer: &Peer| {
+            let deadline = peer.exchange.deadline().min(peer.retry);
+            let at = match peer.stage {
+                Stage::Over => return None,
+                _ if peer.is_dead => return None,
+                Stage::Idle(at) | Stage::Computing(at) => at,
+                Stage::Encoding | Stage::Completing if deadline == u64::MAX => return None,
+                Stage::Encoding | Stage::Completing => deadline,
+            };
+            Some(at.max(peer.stopped).max(self.now + 1))
+        };
+        let peers = self.peers.iter().filter_map(of_peer).min();
+        let is_over = self.peers.iter().all(|peer| peer.is_dead || peer.stage == Stage::Over);
+        let others = self.network.next().into_iter().chain(death).chain(self.news.iter().map(|news| news.0));
+        let others = others.filter(|_| !is_over).min();
+        [peers, others].into_iter().flatten().min()
+    }
+
+    /// A rank is gone, in a world where the others learn of it once its last messages have arrived.
+    fn die(&mut self, who: usize) {
+        self.peers[who].is_dead = true;
+        self.tell_all_of(who);
+    }
+
+    fn tell_all_of(&mut self, who: usize) {
+        let rank = self.peers[who].rank;
+        let last = self.network.flying.iter().map(|message| message.at).max().unwrap_or(0).max(self.now);
+        for at in (0..self.peers.len()).filter(|at| *at != who) {
+            let when = last + 1 + self.draws.below(300);
+            self.news.push((when, at, rank));
+        }
+    }
+
+    fn tell_news(&mut self) {
+        let now = self.now;
+        let (told, later): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.news).into_iter().partition(|news| news.0 <= now);
+        self.news = later;
+        for (_, at, rank) in told {
+            // It learns of it in each of its steps.
+            self.peers[at].exchange.peer_lost(rank);
+            if self.peers[at].stage != Stage::Over {
+                self.news.push((now + 50, at, rank));
+            }
+        }
+    }
+
+    /// All that a rank can do now.
+    fn act(&mut self, at: usize) {
+        let peer = &mut self.peers[at];
+        if peer.is_dead || peer.stopped > self.now {
+            return;
+        }
+        match peer.stage {
+            Stage::Idle(when) if when <= self.now => self.begin(at),
+            Stage::Computing(when) if when <= self.now => {
+                peer.stage = Stage::Completing;
+                peer.by = self.now.saturating_add(self.patience);
+            }
+            _ => {}
+        }
+        self.peers[at].exchange.retry();
+        self.peers[at].retry = u64::MAX;
+        loop {
+            self.post(at);
+            self.hand_in(at);
+            if !self.work(at) {
+                break;
+            }
+        }
+    }
+
+    fn begin(&mut self, at: usize) {
+        let (step, patience, now, len) = (self.peers[at].step, self.patience, self.now, layout().len());
+        let is_bad = self.draws.percent(3);
+        if self.is_lossy && self.draws.percent(5) {
+            // It stops, and returns.
+            self.peers[at].stopped = now + self.draws.below(40_000);
+        }
+        let ranks = RankSet::contiguous(self.peers.len() as u32);
+        let peer = &mut self.peers[at];
+        let key = StepKey { seed: 5, step, source: Source::Rank(peer.rank.0) };
+        let stream = StepKey { seed: 77, ..key }.stream(0);
+        peer.grad = (0..len as u64).map(|at| (stream.u64_at(at) as i32 / 7_000_000) as f32 / 16.0).collect();
+        if is_bad {
+            let index = (stream.u64_at(999) % len as u64) as usize;
+            peer.grad[index] = f32::NAN;
+        }
+        peer.before =
+            peer.memory.as_ref().map_or_else(|| vec![0.0; len], |memory| memory.residual().to_vec());
+        let membership = Membership { epoch: 0, ranks };
+        let setting = Setting { rank: peer.rank, membership, is_fail_stop: !self.is_lossy };
+        let by = now.saturating_add(patience);
+        peer.exchange.begin(setting, key, peer.memory.as_ref(), now, by).unwrap();
+        (peer.stage, peer.by) = (Stage::Encoding, by);
+        // As a transport does, which forgets the messages of earlier steps.
+        let me = peer.rank;
+        self.network.take(me, |message| message.tag.step < step);
+    }
+
+    /// Sends what finds room.
+    fn post(&mut self, at: usize) {
+        let dead: Vec<Rank> = self.peers.iter().filter(|peer| peer.is_dead).map(|peer| peer.rank).collect();
+        let peer = &mut self.peers[at];
+        if !matches!(peer.stage, Stage::Encoding | Stage::Completing) {
+            return;
+        }
+        while let Some(out) = peer.exchange.outgoing() {
+            let message =
+                Message { from: peer.rank, to: out.to, tag: out.tag, bytes: out.bytes.to_vec(), at: 0 };
+            assert!(message.bytes.len() < LONGEST, "a message of {} bytes", message.bytes.len());
+            let (id, care) = (out.id, out.care);
+            if dead.contains(&message.to) {
+                peer.exchange.not_sent(id, TransportError::Disconnected { rank: message.to });
+            } else if self.network.send(&mut self.draws, self.now, message) {
+                peer.exchange.sent(id);
+            } else {
+                peer.exchange.no_room(id, self.now);
+                if care == Care::Must || matches!(care, Care::Until(until) if until > self.now) {
+                    peer.retry = self.now + 20;
+                }
+            }
+        }
+    }
+
+    /// Hands in what has arrived: all of it, or what is asked for.
+    fn hand_in(&mut self, at: usize) {
+        let peer = &mut self.peers[at];
+        if peer.stage == Stage::Over {
+            self.network.take(peer.rank, |_| true);
+            return;
+        }
+        let is_early = peer.ends.is_empty() && matches!(peer.stage, Stage::Idle(_));
+        if is_early {
+            return;
+        }
+        let (wanted, is_narrow) = (peer.exchange.wanted().to_vec(), self.network.faults.is_narrow);
+        let here = self
+            .network
+            .take(peer.rank, |message| !is_narrow || wanted.contains(&(message.from, message.tag)));
+        for Message { from, to, tag, bytes, at } in here {
+            use gradwire_transports::exchange::Refusal::{Duplicate, Full, Stale};
+            let heard = (tag.unit == u32::MAX).then(|| bytes.clone());
+            match peer.exchange.receive(from, tag, bytes) {
+                Ok(()) => peer.heard.extend(heard.map(|bytes| (from, tag, bytes))),
+                Err(Duplicate { .. } | Stale { .. }) => {}
+                Err(Full { message: bytes, .. }) => {
+                    self.network.waiting.push(Message { from, to, tag, bytes, at });
+                }
+                Err(refused) => panic!("{refused}"),
+            }
+        }
+        let (world, filed) = (self.peers.len(), self.peers[at].exchange.filed_bytes());
+        // Of each sender: early messages, and those that this rank waits for, at most a part's in each round.
+        let bound = (world - 1) * (EARLY.bytes.max(LONGEST) + 8 * LONGEST);
+        assert!(filed <= bound, "{filed} bytes are filed");
+    }
+
+    /// One piece of work; returns whether there may be more.
+    fn work(&mut self, at: usize) -> bool {
+        let (world, now) = (self.peers.len(), self.now);
+        let peer = &mut self.peers[at];
+        let outcome = match peer.stage {
+            Stage::Encoding => match peer.exchange.encode(Grad::F32(&peer.grad), peer.memory.as_mut(), now) {
+                Ok(Progress::Worked(_)) => return true,
+                Ok(Progress::Waiting) => return false,
+                Ok(Progress::Lent) => unreachable!("no library sums here"),
+                Ok(Progress::Done(())) => {
+                    peer.stage = Stage::Computing(now + self.draws.below(200));
+                    return false;
+                }
+                Err(error) => Err(error),
+            },
+            Stage::Completing => {
+                match peer.exchange.complete(&mut peer.mean, peer.memory.as_mut(), now, peer.by) {
+                    Ok(Progress::Worked(_)) => return true,
+                    Ok(Progress::Waiting) => return false,
+                    Ok(Progress::Lent) => unreachable!("no library sums here"),
+                    Ok(Progress::Done(report)) => {
+                        assert_eq!(report.contributors.len(), world);
+                        Ok(peer.mean.clone())
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+            _ => return false,
+        };
+        let peer = &mut self.peers[at];
+        assert!(peer.by == u64::MAX || now <= peer.by.max(peer.stopped) + 1, "{} ends late", peer.rank);
+        let after =
+            peer.memory.as_ref().map_or_else(|| vec![0.0; peer.grad.len()], |m| m.residual().to_vec());
+        let (grad, before) = (std::mem::take(&mut peer.grad), std::mem::take(&mut peer.before));
+        peer.ends.push(End { outcome, grad, before, after, heard: peer.heard.len() });
+        peer.step += 1;
+        // Where ranks die, the job ends with the first step that fails.
+        let leaves = self.has_deaths && peer.ends.last().is_some_and(|end| end.outcome.is_err());
+        peer.stage = if peer.step == self.steps || leaves {
+            Stage::Over
+        } else {
+            Stage::Idle(now + self.draws.below(200))
+        };
+        if leaves {
+            self.tell_all_of(at);
+        }
+        false
+    }
+}
