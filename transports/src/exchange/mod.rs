@@ -334,8 +334,8 @@ impl Exchange {
     }
 
     /// The same, with the gain of each step in its [report](Report::gain): the share of p, this rank's
-    /// gradient plus its residual, that its own frames or packets hold. Add the [`Gain`]s of all ranks for
-    /// that of the step.
+    /// gradient plus its residual, that its own frames or packets hold. Add the
+    /// [gains](gradwire::arithmetic::gain::Gain) of all ranks for that of the step.
     ///
     /// This costs one more decode of the rank's own frames, and one read of the residual (without a memory,
     /// of the gradient). That time counts as encoding. Payloads that are summed are not measured.
