@@ -29,6 +29,10 @@ struct Slot {
     awaited: Vec<(Rank, Tag)>,
 }
 
+/// An owner seldom waits for more messages at a time. The first wait may come late, and should not be the
+/// first that allocates.
+const AWAITED: usize = 64;
+
 impl Mailbox {
     pub(crate) fn new(world: usize, limits: InboxLimits) -> Self {
         let slot = Slot {
@@ -36,7 +40,7 @@ impl Mailbox {
             spares: Spares::new(limits.bytes),
             owner_gone: false,
             senders_gone: vec![false; world],
-            awaited: Vec::new(),
+            awaited: Vec::with_capacity(AWAITED),
         };
         Self { slot: Mutex::new(slot), arrived: Condvar::new(), room: Condvar::new() }
     }
