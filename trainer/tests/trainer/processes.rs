@@ -293,7 +293,7 @@ fn one_of_several_processes_that_cannot_work_together_is_refused_by_the_name_of_
         &[],
         &["train", "--steps", "1"],
         &["compare", "--codec", "none", "--steps", "1"],
-        &["advise", "--params", "100"],
+        &["advise", "--params", "100", "--compute-ms", "1"],
         &["codec", "list"],
     ];
     let folder = tempfile::tempdir().unwrap();
