@@ -115,7 +115,7 @@ pub fn main(
     unless_nobody_reads(result)
 }
 
-/// The command that goes on with what this one begins.
+/// The command that resumes what this one begins.
 fn again(program: &OsStr, matches: &ArgMatches) -> Again {
     let Some((command, matches)) = matches.subcommand() else {
         return Again::of(program, "compare", matches, &clap::Command::new(""));

@@ -1,4 +1,4 @@
-//! The command that goes on with what this one began, to be pasted into a shell.
+//! The command that resumes what this one began, to be pasted into a shell.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;

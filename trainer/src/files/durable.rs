@@ -1,5 +1,5 @@
-//! Flushing to the disk. File systems of networks and of other systems lack some calls: a run goes on without
-//! them, and says once what it lacks.
+//! Flushing to the disk. File systems of networks and of other systems lack some calls: a run continues
+//! without them, and says once what it lacks.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write, stderr};

@@ -292,7 +292,7 @@ mod tests {
             let told = run_beside(&line(0, "1.0", ""), Some(config)).expect_err("damaged").to_string();
             assert!(told.contains("config.toml: "), "{config}: {told}");
         }
-        // One of another program is none.
+        // A file of another program counts as missing.
         assert_eq!(run_beside(&line(0, "1.0", ""), Some("codec = 5\n")).expect("a run").codec, None);
     }
 

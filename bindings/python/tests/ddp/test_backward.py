@@ -23,7 +23,7 @@ FAILS = 3
 
 
 class Blocks(nn.Module):
-    """A chain of layers, of which some are computed again in backward."""
+    """A chain of layers; backward computes some of them again."""
 
     def __init__(self, how: str = "") -> None:
         super().__init__()
