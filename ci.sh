@@ -11,7 +11,7 @@ nightly=(simulate lab metrics miri deny mpich arch platforms-trainer streams ins
 declare -A purpose=(
   [fmt]="every package is formatted by rustfmt"
   [shell]="shellcheck has nothing to say about the scripts"
-  [workflows]="zizmor has nothing to say about the workflows; each check is in one job of theirs; versions agree"
+  [workflows]="zizmor and jactionlint have nothing to say about the workflows; each check is in one job of theirs; versions agree"
   [words]="the text holds no machine paths, no unfinished work and no issue numbers"
   [documents]="links lead somewhere, and prose and comments keep the length of line that rustfmt.toml states"
   [tree]="the codec crate depends on its four libraries alone; Cargo.lock is up to date"
@@ -88,6 +88,7 @@ check_shell() {
 # GitHub alone can run them; what can be checked here is what they may do, and that no check is forgotten.
 check_workflows() {
   need_command python3 python3 python3-venv
+  need_command shellcheck shellcheck
   packaging/versions.sh
   local file
   jobs_hold_all_of checks "${ordinary[@]}"
@@ -95,7 +96,8 @@ check_workflows() {
   for file in .github/workflows/*.yml; do ! grep -nE 'uses: [^#]*@(v[0-9]|main|master)' "$file" || fail "$file: pin the commit"; done
   # shellcheck source=packaging/venv.sh
   . packaging/venv.sh
-  "$venv/bin/zizmor" --offline --no-progress .github/workflows
+  "$venv/bin/zizmor" --offline --no-progress .github
+  "$venv/bin/jactionlint" --no-color --strict-exit
 }
 
 # jobs_hold_all_of WORKFLOW CHECKS…: each of them once among the words of its matrix.

@@ -1,11 +1,21 @@
 #!/usr/bin/env bash
-# try.sh FOLDER: uses the files of a release as somebody does who has this machine and no Rust. With the Python that is found
-# as python3, and every other one that is found as python3.N.
+# try.sh FOLDER [PYTHON…]: uses the files of a release as somebody does who has this machine and no Rust. With these Pythons, or
+# else with those that are found as python3 and python3.11 to python3.14.
 set -euo pipefail
 dist=$(cd "$1" && pwd)
+shift
 packaging=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
+
+# Their real places, before the path gets short. One that is named must start; one that is looked for may be missing or too old.
+pythons=()
+where='import sys; sys.version_info >= (3, 11) and print(sys.executable)'
+for python in "$@"; do pythons+=("$("$python" -c "$where" | grep .)"); done
+if (($# == 0)); then
+  for python in python3 python3.{11..14}; do pythons+=("$("$python" -c "$where" 2>/dev/null || true)"); done
+fi
+
 cd "$scratch"
 (cd "$dist" && sha256sum --check --quiet SHA256SUMS)
 
@@ -44,11 +54,10 @@ try_binary() {
 }
 
 tried=0
-for python in "${PYTHON:-}" python3 python3.{11..14}; do
-  python=$(PATH=$PATH:${OTHER_PYTHONS:-} type -P "${python:-none}") || continue
-  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || continue
+for python in "${pythons[@]}"; do
+  [[ -n $python ]] || continue
   version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-  [[ -e $scratch/venv-$version ]] && continue
+  if [[ -e $scratch/venv-$version ]]; then continue; fi
   try_wheel "$python" "$version"
   tried=$((tried + 1))
 done
