@@ -40,6 +40,25 @@ fn the_naive_reference_reads_and_writes_them_too() {
     });
 }
 
+/// Divisors of the mean over senders count what is held, so both must be the same in every kind and packing.
+#[test]
+fn each_coordinate_that_a_unit_holds_is_visited_once_and_in_order() {
+    for_each(|golden| {
+        run::parse(&golden.frame(), &golden.layout().as_ref(), &run::no_limits(), |frame| {
+            for unit in frame.units() {
+                let mut visited = Vec::new();
+                unit.for_each(|at, _| visited.push(at));
+                assert_eq!(visited.len(), unit.held(), "{}: unit {}", golden.name, unit.id());
+                assert!(visited.is_sorted_by(|one, next| one < next), "{}: unit {}", golden.name, unit.id());
+                assert!(visited.last().is_none_or(|&last| last < unit.range().len()), "{}", golden.name);
+                let is_whole = !matches!(unit.info().kind, "sparse" | "seeded");
+                assert!(!is_whole || unit.held() == unit.range().len(), "{}", golden.name);
+            }
+        })
+        .unwrap();
+    });
+}
+
 /// The byte of the version is the third, in every version.
 #[test]
 fn every_version_that_is_read_has_golden_frames() {

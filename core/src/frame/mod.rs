@@ -424,15 +424,15 @@ impl<'a> FrameUnit<'a> {
         self.unit.range()
     }
 
-    /// Coordinates that the frame sends: the entries of a sparse or seeded unit, all of a dense or levels
-    /// unit.
+    /// Coordinates that the frame sends, whatever their values: the entries of a sparse or seeded unit, all
+    /// of a unit of dense values, levels or signs. The mean over senders counts them.
     #[must_use]
     pub fn held(&self) -> usize {
         self.body.held(self.unit.len)
     }
 
-    /// Calls `f(coordinate, value)` for every coordinate that the frame holds, ascending, counted from the
-    /// start of the unit.
+    /// Calls `f(coordinate, value)` for each of the [`held`](Self::held) coordinates, ascending, counted from
+    /// the start of the unit.
     pub fn for_each(&self, f: impl FnMut(usize, f32)) {
         self.body.for_each(self.scratch, f);
     }

@@ -268,14 +268,20 @@ impl<'a> LevelsFields<'a> {
         check_padding(bytes, used)
     }
 
-    /// Calls `f` with position and value of every coordinate, in order. It may skip those of a bucket whose
-    /// norm is zero.
+    /// Calls `f` with position and value of every coordinate, in order. Those of a bucket whose norm is zero
+    /// are 0, whether or not the packing holds levels for them.
     #[inline]
     fn for_each_value(&self, scratch: &[u32], mut f: impl FnMut(usize, f32)) {
         if let Packing::Context(..) = self.packing {
             return scratch.iter().enumerate().for_each(|(i, &word)| f(i, f32::from_bits(word)));
         }
-        self.for_each_level(scratch, |i, level, is_negative, scale| f(i, value(level, is_negative, scale)));
+        let mut next = 0;
+        self.for_each_level(scratch, |i, level, is_negative, scale| {
+            (next..i).for_each(|skipped| f(skipped, 0.0));
+            f(i, value(level, is_negative, scale));
+            next = i.saturating_add(1);
+        });
+        (next..self.len).for_each(|skipped| f(skipped, 0.0));
     }
 
     /// Norms, and one field a coordinate: level, and sign in bit 7. `None` if the first bucket is only a part
@@ -301,8 +307,9 @@ impl<'a> LevelsFields<'a> {
         Some((norms, fields))
     }
 
-    /// Calls `f` with position, level, sign and the value of level 1 of every coordinate, as
-    /// [`for_each`](Self::for_each) does. Not for levels under context.
+    /// Calls `f` with position, level, sign and the value of level 1 of every coordinate for which the
+    /// packing holds a level: entropy coders hold none in buckets whose norm is zero. Not for levels under
+    /// context.
     #[inline]
     fn for_each_level(&self, scratch: &[u32], mut f: impl FnMut(usize, u32, bool, f32)) {
         let levels = self.levels();
