@@ -3,8 +3,8 @@
 use gradwire::format::{VoidFrame, frame_scratch_len};
 use gradwire::state::UnitState;
 use gradwire::{DecodeError, Decoder, Frame, LayoutRef, Memory};
-use gradwire_tests::bad::{self, Bad, Reader, spelled};
-use gradwire_tests::{manifest, run};
+use gradwire_tests::bad::{self, Bad, Reader, spelled, variants};
+use gradwire_tests::run;
 
 fn frame_error(bad: &Bad) -> DecodeError {
     let layout = bad.layout();
@@ -97,21 +97,6 @@ fn no_bad_frame_is_refused_for_a_checksum_by_mistake() {
         let stated = u32::from_le_bytes([bytes[20], bytes[21], bytes[22], bytes[23]]);
         assert_eq!(gradwire_tests::naive::header::checksum_of(&bytes), stated, "{}", bad.name);
     }
-}
-
-/// Variants of an enum of the crate under test, by reading its source: the enums are open, and a new variant
-/// without a file must be found.
-fn variants(name: &str) -> Vec<String> {
-    let path = manifest::folder("../core/src/error.rs");
-    let source = std::fs::read_to_string(&path).expect("the source of the errors is there");
-    let body = source.split_once(&format!("pub enum {name} {{")).expect("the enum is there").1;
-    let lines = body.lines().take_while(|line| *line != "}");
-    let name_of =
-        |line: &str| -> String { line.trim().chars().take_while(|c| c.is_alphanumeric()).collect() };
-    lines
-        .filter(|line| line.starts_with("    ") && line[4..].starts_with(|c: char| c.is_ascii_uppercase()))
-        .map(name_of)
-        .collect()
 }
 
 #[test]

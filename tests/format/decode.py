@@ -28,12 +28,58 @@ LARGEST_U32 = 0xFFFFFFFF
 
 
 class FrameError(Exception):
-    """A rule of section 11.2 that the frame breaks; the text is its name."""
+    """A rule that the frame breaks; the text is its name. If a number is to blame, `number` is its room and the number."""
+
+    def __init__(self, name, number=None):
+        super().__init__(name)
+        self.number = number
 
 
 def require(holds, name):
     if not holds:
         raise FrameError(name)
+
+
+# The numbers that this decoder knows, by the field that holds them.
+KNOWN = {
+    "version": {1},
+    "codec": {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10},
+    "flag": {0, 2},
+    "kind": {0, 1, 2, 3, 5},
+    "dense format": {0, 1, 2},
+    "seeded format": {0, 1, 2},
+    "index coder": {0, 1, 2, 3, 4, 6},
+    "value format": {0, 1, 2, 3, 4, 5, 6},
+    "rice block": set(range(4, 17)),
+    "chunk": set(range(6, 17)),
+    "chunk width": set(range(18)),
+    "codebook packing": {0, 1, 2, 3},
+    "codebook log2": set(range(8)),
+    "f32 shift": set(range(24)),
+    "f16 shift": set(range(11)),
+    "bf16 shift": set(range(8)),
+    "heads": set(range(128)),
+    "level bits": {2, 3, 4, 5, 6, 7, 8, 10},
+    "levels": set(range(1, 128)),
+    "norm": {0, 1},
+    "norm coding": {0, 1, 2},
+    "level packing": {0, 1, 2, 3, 4},
+    "lanes": {0, 1, 2, 3, 4, 5},
+    "classes": set(range(1, 16)),
+    "memory version": {1, 3},
+    "memory kind": {0, 1, 2, 3},
+}
+
+
+def known(room, number, name):
+    if number not in KNOWN[room]:
+        raise FrameError(name, (room, number))
+
+
+def known_bits(room, bits, name):
+    for bit in range(bits.bit_length()):
+        if bits >> bit & 1:
+            known(room, bit, name)
 
 
 # Section 1: conventions
@@ -183,14 +229,16 @@ class Header:
     def __init__(self, data):
         reader = Reader(data)
         require(reader.take(2) == b"GW", "BadMagic")
-        require(reader.number(1) == 1, "UnsupportedVersion")
+        known("version", reader.number(1), "UnsupportedVersion")
         self.codec = reader.number(1)
         self.flags = int.from_bytes(data[4:6], "little")
         is_void_experiment = self.flags == 4 and 0xF0 <= self.codec < 0xFF
-        require(self.codec < len(CODECS) or is_void_experiment, "UnknownCodec")
+        if not is_void_experiment:
+            known("codec", self.codec, "UnknownCodec")
         reader.number(2)
+        known_bits("flag", self.flags, "UnknownFlag")
         self.is_void = self.flags == 4
-        require(self.is_void or self.flags & 0xFFFE == 0, "UnknownFlag")
+        require(self.is_void or self.flags < 2, "UnknownFlag")
         self.unit_count = reader.number(2)
         require((self.unit_count == 0) == self.is_void, "InvalidField(UnitCount)")
         self.fingerprint = reader.number(8)
@@ -281,7 +329,7 @@ def decode_void(frame, layout):
     body = whole.take(header.body_bytes)
     whole.finish()
     require(crc32c(head[:20] + body) == header.checksum, "ChecksumMismatch")
-    require(header.is_void, "NotVoid")
+    require(header.is_void, "not a void frame")
     reader = Reader(body)
     step = reader.varint()
     index = reader.varint()
@@ -336,6 +384,7 @@ class Decoder:
         in_range = length <= LARGEST_U32 and (layout is None or start + length <= layout.len)
         require(in_range, "UnitOutOfRange")
         kind = self.reader.number(1)
+        known("kind", kind, "InvalidField(Kind)")
         require(kind in KINDS_OF[self.header.codec], "InvalidField(Kind)")
         return Unit(unit_id, start, length, kind)
 
@@ -360,6 +409,7 @@ class Decoder:
 
     def dense(self, unit):
         value_format = self.reader.number(1)
+        known("dense format", value_format, "InvalidField(Coding)")
         # Formats 1 and 2 have the numbers of the codecs that cast to them.
         require(value_format == 0 or value_format == self.header.codec <= 2, "InvalidField(Coding)")
         values = self.fixed_values(value_format, unit.len)
@@ -382,7 +432,8 @@ class Decoder:
             return
         coding = self.reader.number(1)
         coder, value_format = coding & 15, coding >> 4
-        require(coder in INDEX_CODERS and value_format <= 6, "InvalidField(Coding)")
+        known("index coder", coder, "InvalidField(Coding)")
+        known("value format", value_format, "InvalidField(Coding)")
         if coder in (3, 4):
             positions = self.context(k, unit, coder == 4)
         else:
@@ -418,7 +469,7 @@ class Decoder:
         section = Reader(self.reader.take(self.reader.varint()))
         require(section.left() >= (k + 7) // 8, "Truncated")
         block_log2 = section.number(1)
-        require(4 <= block_log2 <= 16, "InvalidField(Rice)")
+        known("rice block", block_log2, "InvalidField(Rice)")
         blocks = (k + (1 << block_log2) - 1) >> block_log2
         parameter_bits = Bits(section.take((5 * blocks + 7) // 8))
         parameters = [parameter_bits.take(5) for _ in range(blocks)]
@@ -443,7 +494,8 @@ class Decoder:
         chunk_log2 = section.number(1)
         least = section.varint()
         width = section.number(1)
-        require(6 <= chunk_log2 <= 16 and width <= 17, "InvalidField(Chunks)")
+        known("chunk", chunk_log2, "InvalidField(Chunks)")
+        known("chunk width", width, "InvalidField(Chunks)")
         bits = Bits(section.take(section.left()))
         positions = []
         for start in range(0, length, 1 << chunk_log2):
@@ -489,11 +541,13 @@ class Decoder:
     def value_planes(self, unit, value_format, k):
         width, fraction, parse = [(32, 23, f32_values), (16, 10, f16_values), (16, 7, bf16_values)][value_format]
         shift = self.reader.number(1)
-        heads = self.reader.number(1) + 1
+        heads = self.reader.number(1)
         low = self.reader.varint()
+        known(["f32 shift", "f16 shift", "bf16 shift"][value_format], shift, "InvalidField(Planes)")
+        known("heads", heads, "InvalidField(Planes)")
+        heads += 1
         infinity = (1 << width - 1) - (1 << fraction)
-        in_range = shift <= fraction and heads <= 128 and low <= LARGEST_U32
-        require(in_range and low + heads << shift <= infinity, "InvalidField(Planes)")
+        require(low <= LARGEST_U32 and low + heads << shift <= infinity, "InvalidField(Planes)")
         unit.scratch_words = 4096
         symbols = self.rans(k, 2 * heads)
         tails = Bits(self.reader.take((k * shift + 7) // 8))
@@ -511,9 +565,10 @@ class Decoder:
     def codebook(self, unit, k):
         book = self.reader.number(1)
         log2, packing = book & 15, book >> 4
-        require(log2 <= 7, "InvalidField(Codebook)")
+        known("codebook log2", log2, "InvalidField(Codebook)")
         magnitudes = bf16_values(self.reader.take(2 << log2))
-        require(packing in (0, 1, 3) or packing == 2 and 1 <= log2 <= 3, "InvalidField(Packing)")
+        known("codebook packing", packing, "InvalidField(Packing)")
+        require(packing != 2 or 1 <= log2 <= 3, "InvalidField(Packing)")
         self.check_values(magnitudes)
         ascending = all(a <= b for a, b in zip(magnitudes, magnitudes[1:]))
         require(magnitudes[0] > 0 and ascending, "InvalidField(Codebook)")
@@ -559,21 +614,22 @@ class Decoder:
         form = self.reader.number(1)
         width, packing = form & 15, form >> 4
         is_stated = width == 10
-        require(2 <= width <= 8 or is_stated, "InvalidField(Bits)")
+        known("level bits", width, "InvalidField(Bits)")
         norm = self.reader.number(1)
         norm_kind, coding = norm & 15, norm >> 4
-        require(norm_kind <= 1, "InvalidField(Norm)")
+        known("norm", norm_kind, "InvalidField(Norm)")
         s = self.reader.number(1) if is_stated else (1 << (width - 1)) - 1
-        require(1 <= s <= 127, "InvalidField(Bits)")
+        known("levels", s, "InvalidField(Bits)")
         width = s.bit_length() + 1
         bucket = self.reader.varint()
         require(1 <= bucket <= LARGEST_U32, "InvalidField(Bucket)")
-        require(coding <= 2, "InvalidField(Norm)")
+        known("norm coding", coding, "InvalidField(Norm)")
         if packing == 4 and coding == 2:
             return self.level_stream(unit, s, norm_kind, bucket)
         require(coding <= 1, "InvalidField(Norm)")
         bucket_count = (unit.len + bucket - 1) // bucket
         norms = self.planes(bucket_count) if coding else f32_values(self.reader.take(4 * bucket_count))
+        known("level packing", packing, "InvalidField(Packing)")
         require(packing <= 2 or packing == 3 and width == 2 and not is_stated, "InvalidField(Packing)")
         self.check_values(norms)
         for norm in norms:
@@ -686,7 +742,7 @@ class Decoder:
         k = unit.entries = self.reader.varint()
         require(k <= unit.len, "InvalidField(Entries)")
         value_format = self.reader.number(1)
-        require(value_format <= 2, "InvalidField(Coding)")
+        known("seeded format", value_format, "InvalidField(Coding)")
         values = self.fixed_values(value_format, k)
         unit.scratch_words = (unit.len + 31) // 32 if k else 0
         stream = Stream(seed, self.step, unit.id, SHARED, SELECTION)
@@ -720,14 +776,14 @@ class Decoder:
     def rans(self, count, alphabet, may_have_classes=False):
         section = Reader(self.reader.take(self.reader.varint()))
         shape = section.number(1)
-        require(shape & 7 <= 5, "InvalidField(Lanes)")
+        known("lanes", shape & 7, "InvalidField(Lanes)")
         if shape < 128:
             self.words = 4096
             return rans_streams(section, shape, count, alphabet, 1, lambda i: 0)
         require(may_have_classes, "InvalidField(Classes)")
         classes = section.number(1)
         tables, segment_log2 = (classes & 15) + 1, 5 + (classes >> 4)
-        require(tables > 1, "InvalidField(Classes)")
+        known("classes", classes & 15, "InvalidField(Classes)")
         segments = (count + (1 << segment_log2) - 1) >> segment_log2
         outer, self.reader = self.reader, section
         differences = self.rans(segments, tables)
@@ -1329,23 +1385,31 @@ class Stream:
         return words[i % 2 * 2] | words[i % 2 * 2 + 1] << 32
 
 
-# Section 2: a file that holds several messages
+# Section 2.4: files of several messages
 
 
 def frames(data):
-    """The bytes of each message, one behind the other; what is left over is taken for a message that is cut."""
-    while data:
-        end = Header.BYTES + Header(data).body_bytes
-        yield data[:end]
-        data = data[end:]
+    """The bytes of each message, one after the other. At the end of a file they may be cut."""
+    at = 0
+    while at < len(data) or at == 0:
+        try:
+            end = at + Header.BYTES + Header(data[at:]).body_bytes
+        except FrameError as fault:
+            raise FrameError("TrailingBytes") if at > 0 else fault
+        require(end <= len(data), "Truncated")
+        yield data[at:end]
+        at = end
 
 
 def decode_frames(data, layout):
     """What all messages decode to together. Which units and codecs they should have, and how many they are, only the rules say."""
     decoders = [Decoder(frame, layout) for frame in frames(data)]
-    require(len({(decoder.step, decoder.header.flags) for decoder in decoders}) == 1, "Mixed")
+    require(len({(one.header.fingerprint, one.step, one.header.flags) for one in decoders}) == 1, "Mixed")
+    units = sorted((unit for decoder in decoders for unit in decoder.units), key=lambda unit: (unit.start, unit.id))
+    for before, unit in zip(units, units[1:]):
+        require(before.start + before.len <= unit.start and before.id <= unit.id, "Units")
     acc = array("f", bytes(4 * layout.len))
-    for unit in (unit for decoder in decoders for unit in decoder.units):
+    for unit in units:
         unit.add(acc)
     return acc
 
@@ -1358,9 +1422,10 @@ def decode_memory(data, layout):
     reader = Reader(data)
     require(reader.take(2) == b"GM", "BadMagic")
     version = reader.number(1)
-    require(version in (1, 3), "UnsupportedVersion")
+    known("memory version", version, "UnsupportedVersion")
     kind = reader.number(1)
-    require(kind & 1 == 1 and kind < 16, "InvalidField(Memory)")
+    known_bits("memory kind", kind, "InvalidField(Memory)")
+    require(kind & 1 == 1, "InvalidField(Memory)")
     require(reader.number(8) == layout.fingerprint, "LayoutMismatch")
     require(reader.number(8) == layout.len, "InvalidField(Memory)")
     units = reader.number(4) if kind & 4 else 0

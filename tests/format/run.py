@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Holds decode.py, which was written from FORMAT.md alone, against the worked frames of FORMAT.md and against folders.
+"""Holds decode.py, which was written from FORMAT.md alone, against the worked frames of FORMAT.md, against format.json and against folders.
 
 usage: run.py [FOLDER ...]
 
-Without folders: FORMAT.md, tests/golden, tests/golden/voids, tests/bad and tests/messages. Of FORMAT.md, sections must be numbered in order, links must
-lead somewhere, numbers that are never assigned must have their frames, and worked frames must be golden ones. A folder has a manifest.txt of lines of key=value words. Those
+Without folders: FORMAT.md, format.json, tests/golden, tests/golden/voids, tests/bad and tests/messages. Of FORMAT.md, sections must be numbered in order,
+links must lead somewhere, tables must be those of format.json, and worked frames must be golden ones. A folder has a manifest.txt of lines of key=value words. Those
 read here are `file` (the frame is FILE.bin), `layout`, `rules` (there are several frames, `frames` in number), `limit` (the only one that is set, as FIELD:NUMBER), `reader`
 (`memory`, `full-memory` or `factor-memory` for a saved memory, `void` for a void frame), and what is expected: `error` (named as in FORMAT.md, section 11.2),
 `values` (bits of each value, or an FNV-1a hash), `step` and `index` of a void frame, or a dump of the decoded gradient beside the frame, FILE.f32.
@@ -15,12 +15,15 @@ import math
 import re
 import sys
 from array import array
+from itertools import zip_longest
 from pathlib import Path
 
 # Importing leaves no files behind.
 sys.dont_write_bytecode = True
 
-from decode import Decoder, FrameError, Layout, Limits, decode_frames, decode_memory, decode_void, frames, to_bytes
+import decode
+import tables
+from decode import Decoder, FrameError, Layout, Limits, crc32c, decode_frames, decode_memory, decode_void, frames, to_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -55,14 +58,73 @@ def sections():
         yield line_at(text, link.start()), anchor, anchor if anchor in anchors else "no such heading"
 
 
-def reserved_numbers():
-    """Yields the files of tests/bad that section 16 names, each twice if it is there."""
+def made_tables():
+    """Yields each table of FORMAT.md that format.json makes: as it should be, and as it is."""
     text = (ROOT / "FORMAT.md").read_text(encoding="utf-8")
-    table = text.index("| room | free |")
-    for row in re.finditer(r"^\|[^|\n]*\|[^|\n]*\|([^|\n]*)\|$", text[table : text.index("\n\n", table)], re.MULTILINE):
-        for name in re.findall(r"`(\w+_\w+)`", row.group(1)):
-            has_file = (ROOT / "tests" / "bad" / f"{name}.bin").exists()
-            yield line_at(text, table + row.start()), name, name if has_file else "no such frame"
+    written = dict(tables.written(text))
+    for name, block in tables.made(text).items():
+        rows = (block.splitlines(), written.get(name, "").splitlines())
+        for row, stands in zip_longest(*rows, fillvalue="no row"):
+            yield f"FORMAT.md, table of {name}, which tests/format/tables.py writes", row, stands
+
+
+def known_numbers():
+    """Yields the numbers of each room of format.json, and those that decode.py knows; then names and kinds."""
+    rooms = tables.rooms()
+    yield "rooms", sorted(rooms), sorted(decode.KNOWN)
+    for name, room in rooms.items():
+        yield f"numbers of {name}", sorted(tables.numbers(room)), sorted(decode.KNOWN.get(name, ()))
+        lists = [tables.numbers(room), tables.free(room), set(map(int, room["never"]))]
+        yield f"numbers of {name} that are in two lists", [], sorted(n for n in range(room["size"]) if sum(n in one for one in lists) > 1)
+    for value in rooms["codec"]["values"]:
+        yield f"codec {value['number']}", value["name"], decode.CODECS[value["number"]]
+        yield f"kinds of {value['name']}", set(value["kinds"]), decode.KINDS_OF[value["number"]]
+    for value in rooms["kind"]["values"]:
+        yield f"kind {value['number']}", value["name"], decode.KINDS[value["number"]]
+    for value in rooms["index coder"]["values"]:
+        yield f"index coder {value['number']}", value["name"], decode.INDEX_CODERS[value["number"]]
+
+
+def bad_frames():
+    """Yields each line of the manifest of tests/bad as words."""
+    return manifest(ROOT / "tests" / "bad")
+
+
+def refused_numbers():
+    """Yields for each bad frame the number for which format.json says that it is refused, and the one that decode.py names."""
+    never, also = {}, {}
+    for name, room in tables.rooms().items():
+        for number, files in room["never"].items():
+            never.update({file: (name, int(number)) for file in files})
+        for one in room.get("also", []):
+            also.update({file: room["refusal"] for file in one["files"]})
+    stated = {words["file"]: words for words in bad_frames()}
+    for file, words in stated.items():
+        yield f"bad frame {file}", never.get(file), refusal(words).number
+        if file in never:
+            yield f"bad frame {file}", tables.rooms()[never[file][0]]["refusal"], error_name(words["error"])
+    for file, name in also.items():
+        yield f"bad frame {file}", name, error_name(stated[file]["error"]) if file in stated else "no such frame"
+    for file in never.keys() - stated.keys():
+        yield f"bad frame {file}", "in the manifest", "no such frame"
+
+
+def refusals():
+    """Yields the names of refusals of format.json, and those of FORMAT.md, decode.py and tests/bad."""
+    registry = tables.registry()
+    names, others = set(registry["refusals"]), set(registry["refusals of several messages"])
+    page = (ROOT / "FORMAT.md").read_text(encoding="utf-8")
+    found = set(re.findall(r"`([A-Z]\w+(?:\([A-Z]\w+\))?)`", page))
+    every = names | others | set(registry["refusals of the library"])
+    yield "names in FORMAT.md alone", [], sorted(name for name in found - every if name.partition("(")[0] in {one.partition("(")[0] for one in every})
+    yield "names in format.json alone", [], sorted(every - found - {"Codec"})
+    source = (Path(__file__).parent / "decode.py").read_text(encoding="utf-8")
+    raised = set(re.findall(r'"([A-Z]\w+(?:\([A-Z]\w+\))?)"\)', source))
+    # Experiments are read by whoever takes part; codecs of rules by whoever knows the rules.
+    yield "names in decode.py", sorted((names | others) - {"Experiment", "Codec"}), sorted(raised)
+    provoked = {error_name(words["error"]) for words in bad_frames()}
+    # Those depend on the reader, not on the bytes alone.
+    yield "names in tests/bad", sorted(names - {"Experiment", "LayoutUnknown"}), sorted(provoked)
 
 
 def hexadecimal_bytes(text):
@@ -103,17 +165,39 @@ def written_frames():
             yield line_at(text, block.start()), "golden", found
 
 
+def read(data, layout, kind="frame", limits=None):
+    """The decoded values as bytes, or what a void frame says."""
+    if kind == "void":
+        step, index = decode_void(data, layout)
+        return f"step {step}, coordinate {index}"
+    if kind.endswith("memory"):
+        return to_bytes(decode_memory(data, layout))
+    return to_bytes(decode_frames(data, layout) if kind == "frames" else Decoder(data, layout, limits).gradient())
+
+
 def outcome(data, layout, kind="frame", limits=None):
-    """The decoded values as bytes, what a void frame says, or the name of the rule that the bytes break."""
+    """As `read`, or the name of the rule that the bytes break."""
     try:
-        if kind == "void":
-            step, index = decode_void(data, layout)
-            return f"step {step}, coordinate {index}"
-        if kind.endswith("memory"):
-            return to_bytes(decode_memory(data, layout))
-        return to_bytes(decode_frames(data, layout) if kind == "frames" else Decoder(data, layout, limits).gradient())
+        return read(data, layout, kind, limits)
     except FrameError as error:
         return str(error)
+
+
+def refusal(words):
+    """The error with which decode.py refuses the bytes of a line of a manifest."""
+    try:
+        data = (ROOT / "tests" / "bad" / f"{words['file']}.bin").read_bytes()
+        read(data, Layout.parse(words["layout"]), words.get("reader", "frame"), limits_of(words))
+    except FrameError as error:
+        return error
+    return FrameError("accepted")
+
+
+def manifest(folder):
+    """The lines of a folder's manifest as words."""
+    for line in (folder / "manifest.txt").read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            yield dict(word.split("=", 1) for word in line.split())
 
 
 def error_name(text):
@@ -141,10 +225,7 @@ def digest(data):
 
 def folder_frames(folder):
     """Yields what the manifest expects of each frame, and what it decodes to."""
-    for line in (folder / "manifest.txt").read_text(encoding="utf-8").splitlines():
-        if not line or line.startswith("#"):
-            continue
-        words = dict(word.split("=", 1) for word in line.split())
+    for words in manifest(folder):
         path = folder / f"{words['file']}.bin"
         layout = Layout.parse(words["layout"])
         kind = "frames" if "rules" in words else words.get("reader", "frame")
@@ -166,15 +247,43 @@ def folder_frames(folder):
 
 def frames_without_layout(folder):
     """Yields what a reader with the layout decodes of each golden frame, or that it needs the shapes, and what one without it does."""
-    for line in (folder / "manifest.txt").read_text(encoding="utf-8").splitlines():
-        if line and not line.startswith("#"):
-            words = dict(word.split("=", 1) for word in line.split())
-            layout = Layout.parse(words["layout"])
-            path = folder / f"{words['file']}.bin"
-            decoder = Decoder(path.read_bytes(), layout)
-            end = max(unit.start + unit.len for unit in decoder.units)
-            is_told = layout.shapes == [[end]] or not any(unit.needs_shapes for unit in decoder.units)
-            yield str(path), to_bytes(decoder.gradient()[:end]) if is_told else "LayoutUnknown", outcome(path.read_bytes(), None)
+    for words in manifest(folder):
+        layout = Layout.parse(words["layout"])
+        path = folder / f"{words['file']}.bin"
+        decoder = Decoder(path.read_bytes(), layout)
+        end = max(unit.start + unit.len for unit in decoder.units)
+        is_told = layout.shapes == [[end]] or not any(unit.needs_shapes for unit in decoder.units)
+        yield str(path), to_bytes(decoder.gradient()[:end]) if is_told else "LayoutUnknown", outcome(path.read_bytes(), None)
+
+
+def several_messages():
+    """Yields what files of several messages decode to: groups and packets in any order, and what does not belong together."""
+
+    def golden(folder, name):
+        return (ROOT / "tests" / folder / f"{name}.bin").read_bytes()
+
+    layout = Layout.parse("2x2+2+2x2")
+    one, other = frames(golden("messages", "worked"))
+    both = to_bytes(decode_frames(one + other, layout))
+    senders = sealed(other[:4] + b"\x01" + other[5:])
+    later = sealed(other[:24] + b"\x04" + other[25:])
+    void = golden("golden/voids", "topk")
+    for name, data, expected in [
+        ("groups in another order", other + one, both),
+        ("a group twice", one + other + one, "Units"),
+        ("another flag", one + senders, "Mixed"),
+        ("another step", one + later, "Mixed"),
+        ("a message that is cut", one + other[:-1], "Truncated"),
+        ("bytes that are no message", one + other + b"GM", "TrailingBytes"),
+        ("no message", b"", "Truncated"),
+    ]:
+        yield name, expected, outcome(data, layout, "frames")
+    yield "a void frame among others", "Void", outcome(void + golden("golden", "topk_raw_width_7"), Layout.parse("8"), "frames")
+
+
+def sealed(message):
+    """The message with the checksum that its other bytes ask for."""
+    return message[:20] + crc32c(message[:20] + message[24:]).to_bytes(4, "little") + message[24:]
 
 
 def compare(name, results):
@@ -183,7 +292,7 @@ def compare(name, results):
         count += 1
         if expected != actual:
             failures += 1
-            shown = [one if isinstance(one, str) else digest(one) for one in (expected, actual)]
+            shown = [digest(one) if isinstance(one, bytes) else one for one in (expected, actual)]
             print(f"{source}: expected {shown[0]}, found {shown[1]}")
     print(f"{name}: {count - failures} of {count} agree")
     return count > 0 and failures == 0
@@ -192,9 +301,13 @@ def compare(name, results):
 def main():
     of_page = [
         ("sections and links of FORMAT.md", sections()),
-        ("numbers never assigned", reserved_numbers()),
+        ("tables of FORMAT.md from format.json", made_tables()),
+        ("numbers of format.json in decode.py", known_numbers()),
+        ("numbers of format.json in tests/bad", refused_numbers()),
+        ("names of refusals", refusals()),
         ("worked frames of FORMAT.md", worked_frames()),
         ("worked frames that are golden", written_frames()),
+        ("files of several messages", several_messages()),
     ]
     sources = of_page if len(sys.argv) == 1 else []
     named = ("golden", "golden/voids", "bad", "messages")

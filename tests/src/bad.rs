@@ -113,3 +113,22 @@ fn limits(text: &str) -> Limits {
 pub fn all() -> Vec<Bad> {
     manifest::lines(&manifest::folder("bad")).iter().map(Bad::new).collect()
 }
+
+/// Variants of an enum of the crate under test, by reading its source: the enums are open, and a new variant
+/// without a file must be found.
+///
+/// # Panics
+/// When the source is not there, or has no such enum.
+#[must_use]
+pub fn variants(name: &str) -> Vec<String> {
+    let path = manifest::folder("../core/src/error.rs");
+    let source = std::fs::read_to_string(&path).expect("the source of the errors is there");
+    let body = source.split_once(&format!("pub enum {name} {{")).expect("the enum is there").1;
+    let lines = body.lines().take_while(|line| *line != "}");
+    let name_of =
+        |line: &str| -> String { line.trim().chars().take_while(|c| c.is_alphanumeric()).collect() };
+    lines
+        .filter(|line| line.starts_with("    ") && line[4..].starts_with(|c: char| c.is_ascii_uppercase()))
+        .map(name_of)
+        .collect()
+}
