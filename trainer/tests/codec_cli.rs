@@ -6,6 +6,8 @@ mod bad_input;
 mod claims;
 #[path = "codec_cli/frames.rs"]
 mod frames;
+#[path = "codec_cli/groups.rs"]
+mod groups;
 #[path = "codec_cli/list.rs"]
 mod list;
 #[path = "codec_cli/packets.rs"]
@@ -14,6 +16,8 @@ mod packets;
 mod real;
 #[path = "codec_cli/support.rs"]
 mod support;
+#[path = "codec_cli/voids.rs"]
+mod voids;
 
 use std::collections::BTreeSet;
 

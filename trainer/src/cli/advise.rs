@@ -252,7 +252,7 @@ fn costs(args: &AdviseArgs, model: &Model) -> Result<Costs, Failure> {
     }
     let params = model.params.map_or(0, NonZeroUsize::get);
     let gradient = match &args.input {
-        Some(path) => Gradient::read(path)?,
+        Some(path) => Gradient::read_filled(path)?,
         None => Gradient::drawn(params.min(LONGEST_DRAWN))?,
     };
     let costs = Costs::measure(&gradient, &args.codec, args.side_by_side.get(), args.iters.get())?;

@@ -11,9 +11,6 @@ use super::table::grouped;
 const INDEX: [&str; 5] = ["raw", "bitmap", "rice", "context", "context-max"];
 const VALUES: [&str; 6] = ["f32", "f16", "bf16", "q8", "q4", "q2"];
 
-/// Longer units are not encoded again: a small frame can claim to be of many coordinates.
-const MAX_LEN: usize = 1 << 26;
-
 /// A coder, and the bytes that it takes.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Cost {
@@ -32,11 +29,12 @@ pub(super) enum Alternatives {
 }
 
 impl Alternatives {
-    /// Of a sparse or levels unit that is not empty.
-    pub(super) fn of(unit: &FrameUnit<'_>) -> Option<Self> {
+    /// Of a sparse or levels unit that is not empty. Units of more than `most` coordinates are not encoded
+    /// again: a small frame can claim to be of many coordinates.
+    pub(super) fn of(unit: &FrameUnit<'_>, most: usize) -> Option<Self> {
         let info = unit.info();
         match info.kind {
-            _ if info.held == 0 || info.unit.len > MAX_LEN => None,
+            _ if info.held == 0 || info.unit.len > most => None,
             "sparse" => Some(Self::of_sparse(unit, info.unit.len)),
             "levels" => Some(Self::of_levels(unit)),
             _ => None,
@@ -46,18 +44,21 @@ impl Alternatives {
     /// Without the shapes of the layout context models see one row, and cost more than they would with them.
     /// Values that decode to 0 are left out.
     fn of_sparse(unit: &FrameUnit<'_>, len: usize) -> Self {
-        let (mut marks, mut values) = (vec![0.0; len], vec![0.0; len]);
-        unit.for_each(|i, value| (marks[i], values[i]) = (1.0, value));
-        let index = INDEX.iter().filter_map(|index| {
-            let info = encoded(&format!("threshold:value=1,index={index},values=bf16,memory=none"), &marks)?;
+        // One buffer, filled twice: first with marks, for the positions.
+        let mut values = vec![0.0; len];
+        unit.for_each(|i, _| values[i] = 1.0);
+        let by_index = |index: &&str| {
+            let info = encoded(&format!("threshold:value=1,index={index},values=bf16,memory=none"), &values)?;
             info.index.map(|(coder, bytes)| Cost { coder, bytes })
-        });
-        let by_values = VALUES.iter().filter_map(|coder| {
+        };
+        let index = INDEX.iter().filter_map(by_index).collect();
+        unit.for_each(|i, value| values[i] = value);
+        let by_values = |coder: &&'static str| {
             let info =
                 encoded(&format!("threshold:value=1e-45,index=small,values={coder},memory=none"), &values)?;
             info.values.map(|(_, bytes)| Cost { coder, bytes })
-        });
-        Self::Sparse { index: index.collect(), values: by_values.collect() }
+        };
+        Self::Sparse { index, values: VALUES.iter().filter_map(by_values).collect() }
     }
 
     /// The same norms and levels, encoded once more.

@@ -106,7 +106,7 @@ pub(super) fn run(args: &BenchArgs, out: &mut impl Write) -> Result<(), CliError
         args.codec.iter().map(|spelling| candidates(spelling, args.link_gbps)).collect::<Result<_, _>>()?;
     rehearse_all(args, &specs)?;
     for file in &args.input {
-        let gradient = Gradient::read(file)?;
+        let gradient = Gradient::read_filled(file)?;
         let mut rows = Vec::new();
         for candidates in &specs {
             let outcome = match best_row(candidates, &gradient, args) {
@@ -169,7 +169,7 @@ fn traffic(spec: &Spec, gradient: &Gradient, measured: &Measurement, workers: u3
 fn rehearse_all(args: &BenchArgs, specs: &[(Spec, Vec<Spec>)]) -> Result<(), CliError> {
     let (mut works, mut first_error) = (false, None);
     for file in &args.input {
-        let gradient = Gradient::read(file)?;
+        let gradient = Gradient::read_filled(file)?;
         for &spec in specs.iter().flat_map(|(first, others)| std::iter::once(first).chain(others)) {
             match rehearse(Job::new(spec, &gradient, args.seed)) {
                 Ok(()) => works = true,

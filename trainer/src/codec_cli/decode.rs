@@ -1,10 +1,10 @@
-//! `trainer codec decode`: a frame, or the packets of a gradient, to a gradient file.
+//! `trainer codec decode`: a frame, or the packets or groups of a gradient, to a gradient file.
 
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use gradwire::format::Header;
+use gradwire::format::{Header, VoidFrame};
 use gradwire::{Decoder, LayoutRef, Limits, TensorRef};
 
 use super::error::{CliError, FileFault};
@@ -18,7 +18,7 @@ use super::table::grouped;
 /// Arguments of `trainer codec decode`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct DecodeArgs {
-    /// Frame to read, or the packets of one gradient, one after the other
+    /// Frame to read, or the packets or the frames of the groups of one gradient, one after the other
     #[arg(long, value_name = "FRAME")]
     pub input: PathBuf,
     /// Gradient to write: a safetensors file with F32 tensors
@@ -53,6 +53,8 @@ pub(super) fn run(args: &DecodeArgs, out: &mut impl Write) -> Result<(), CliErro
             let (layout, limits) = (layout.as_ref(), Limits::for_layout(&layout.as_ref()));
             let most = args.max_elements.unwrap_or(DEFAULT_MAX_ELEMENTS);
             check_layout(&layout, most).map_err(|fault| fault.of(file))?;
+            let void = messages.void(Some(&layout)).map_err(|error| fault(name_layout(error, file)))?;
+            refuse_void(void).map_err(fault)?;
             let decoded = decode(&messages, &layout, &limits);
             let decoded = decoded.map_err(|error| fault(name_layout(error, file)))?;
             // Each is now known to be a frame of this layout.
@@ -60,6 +62,7 @@ pub(super) fn run(args: &DecodeArgs, out: &mut impl Write) -> Result<(), CliErro
             save(&args.output, &layout, decoded)?
         }
         None => {
+            messages.void(None).and_then(refuse_void).map_err(fault)?;
             let most = args.max_elements.unwrap_or_else(|| default_claim(messages.total_bytes()));
             let trusted = messages.lone_layout(most).map_err(fault)?;
             let limits = lone_limits(messages.total_bytes(), most);
@@ -75,6 +78,11 @@ pub(super) fn run(args: &DecodeArgs, out: &mut impl Write) -> Result<(), CliErro
         .map_err(CliError::Output)
 }
 
+/// A void frame has no gradient to write.
+fn refuse_void(void: Option<VoidFrame>) -> Result<(), FileFault> {
+    void.map_or(Ok(()), |VoidFrame { step, index, .. }| Err(FileFault::Void { step, index }))
+}
+
 /// The values that the messages add to an accumulator of zeros, and the content of their headers.
 fn decode(
     messages: &Messages,
@@ -82,19 +90,21 @@ fn decode(
     limits: &Limits,
 ) -> Result<(Vec<f32>, Notes), FileFault> {
     let (mut decoder, mut values, mut notes) = (Decoder::new(), Vec::new(), Notes::new());
+    let mut codecs: Vec<&str> = Vec::new();
     for bytes in messages.iter() {
         let frame = decoder.parse(bytes, layout, limits)?;
         if values.is_empty() {
             values = zeroed(layout.len())?;
-            let Header { fingerprint, codec, .. } = *frame.header();
-            notes = BTreeMap::from([
-                ("fingerprint", format!("{fingerprint:016x}")),
-                ("codec", codec_name(codec).to_owned()),
-                ("step", frame.step().to_string()),
-            ]);
+        }
+        let Header { fingerprint, codec, .. } = *frame.header();
+        notes.insert("fingerprint", format!("{fingerprint:016x}"));
+        notes.insert("step", frame.step().to_string());
+        if !codecs.contains(&codec_name(codec)) {
+            codecs.push(codec_name(codec));
         }
         frame.add_scaled_to(1.0, &mut values);
     }
+    notes.insert("codec", codecs.join("+"));
     Ok((values, notes))
 }
 

@@ -22,6 +22,12 @@ pub enum CliError {
         /// What is wrong with it.
         reason: String,
     },
+    /// Rules were refused.
+    #[error("{}", one_line(format_args!("{reason}")))]
+    Rules {
+        /// Which rule, and what is wrong with it.
+        reason: String,
+    },
     /// A file cannot be used.
     #[error("{}", one_line(format_args!("{}: {fault}", file.display())))]
     File {
@@ -102,12 +108,22 @@ pub enum FileFault {
     /// The codec cannot encode the gradient.
     #[error("{codec}: {error}{place}")]
     Encode {
-        /// Spelling of the codec.
+        /// Spelling of the codec, or the rules.
         codec: String,
         /// What is wrong.
         error: EncodeError,
         /// The place of the fault, in terms of tensors.
         place: Place,
+    },
+    /// It is a void frame.
+    #[error(
+        "a void frame, which holds no gradient: its sender could not encode coordinate {index} of step {step}"
+    )]
+    Void {
+        /// The step that the missing frame belongs to.
+        step: u64,
+        /// The coordinate.
+        index: usize,
     },
     /// The frame that a codec made of the gradient is not valid: a fault of the codec, not of the file.
     #[error("{codec}: made a frame that does not decode: {error}")]
@@ -156,7 +172,7 @@ impl FileFault {
 }
 
 /// The text on one line: names from files and arguments may hold line breaks and terminal codes.
-fn one_line(text: fmt::Arguments<'_>) -> String {
+pub(super) fn one_line(text: fmt::Arguments<'_>) -> String {
     let mut line = String::new();
     for c in text.to_string().chars() {
         if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use gradwire::format::Outline;
-use gradwire::format::{CodecId, HEADER_BYTES, Header, Limit};
+use gradwire::experiments::Experiment;
+use gradwire::format::{CodecId, HEADER_BYTES, Header, Limit, Outline, VoidFrame};
 use gradwire::{DecodeError, LayoutRef, Limits, Unit};
 
 use super::error::{CliError, FileFault};
@@ -14,8 +14,8 @@ use super::files::{self, open};
 /// Coordinates of a layout, or of frames without one, unless told otherwise: 1 GiB as f32.
 pub(super) const DEFAULT_MAX_ELEMENTS: usize = 1 << 28;
 
-/// Coordinates that a file of `bytes` bytes may claim without a layout, by default: enough for an honest
-/// frame, and not a gigabyte for a hundred bytes.
+/// Coordinates that a file of `bytes` bytes may claim without a layout, by default, to be decoded: enough for
+/// an honest frame, and not a gigabyte for a hundred bytes.
 pub(super) fn default_claim(bytes: usize) -> usize {
     (1 << 22usize).max(bytes.saturating_mul(1 << 12)).min(DEFAULT_MAX_ELEMENTS)
 }
@@ -84,40 +84,62 @@ impl Messages {
         self.ends.len()
     }
 
-    /// Checks that the messages belong to one gradient: same codec, layout, divisor and step, with units that
-    /// ascend and do not overlap. Returns where the last unit ends. Allocates nothing, whatever they claim.
+    /// What the file says if it is a void frame, the only message. Without a layout, of a coordinate that any
+    /// layout may have.
+    pub(super) fn void(&self, layout: Option<&LayoutRef<'_>>) -> Result<Option<VoidFrame>, FileFault> {
+        let header = Header::parse(&self.bytes)?;
+        if self.count() > 1 || !header.is_void {
+            return Ok(None);
+        }
+        let any = LayoutRef::opaque(usize::MAX, header.fingerprint);
+        Ok(VoidFrame::parse(&self.bytes, layout.unwrap_or(&any))?)
+    }
+
+    /// Checks that the messages belong to one gradient, as FORMAT.md, section 2.4, says. Returns where the
+    /// last unit ends. Allocates in proportion to the number of units, whatever they claim.
     pub(super) fn extent(&self, max_elements: usize) -> Result<usize, FileFault> {
         let limits = claim_limits(max_elements);
-        let (mut end, mut first) = (0, None);
+        let (mut units, mut first) = (Vec::new(), None);
         for (number, bytes) in (1..).zip(self.iter()) {
-            let outline = Outline::read(bytes, &limits).map_err(|error| too_many(error, max_elements))?;
-            let header = *outline.header();
-            let own = (header.codec, header.fingerprint, header.divisor, outline.step());
-            if *first.get_or_insert(own) != own {
-                let what = "codec, layout, divisor or step are not those of the first";
-                return Err(FileFault::Message { number, what });
-            }
-            for Unit { start, len, .. } in outline.units().map(|info| info.unit) {
-                if start < end {
-                    let what = "its units begin before the units of the previous message end";
-                    return Err(FileFault::Message { number, what });
+            let wrong = |what| FileFault::Message { number, what };
+            let outline = match Outline::read(bytes, &limits) {
+                Err(DecodeError::Void) if self.count() > 1 => {
+                    return Err(wrong("a void frame, which is alone in its file"));
                 }
-                end = start.saturating_add(len);
+                outline => outline.map_err(|error| too_many(error, max_elements))?,
+            };
+            let header = *outline.header();
+            let own = (header.fingerprint, header.divisor, outline.step());
+            if *first.get_or_insert(own) != own {
+                return Err(wrong("layout, divisor or step are not those of the first"));
             }
-            // A gap before a unit does not count as elements, but needs memory.
-            if end > max_elements {
-                return Err(FileFault::TooManyElements { limit: max_elements });
-            }
+            units.extend(outline.units().map(|info| (info.unit, number)));
         }
-        Ok(end)
+        let end = end_of(&mut units)?;
+        // A gap before a unit does not count as elements, but needs memory.
+        if end > max_elements { Err(FileFault::TooManyElements { limit: max_elements }) } else { Ok(end) }
     }
 
     /// The layout used if there are only messages: their own fingerprint, and the end of their last unit.
     pub(super) fn lone_layout(&self, max_elements: usize) -> Result<LayoutRef<'static>, FileFault> {
         let len = self.extent(max_elements)?;
-        let header = Header::parse(&self.bytes)?;
-        Ok(LayoutRef::opaque(len, header.fingerprint))
+        Ok(LayoutRef::opaque(len, Header::parse(&self.bytes)?.fingerprint))
     }
+}
+
+/// Where the last unit ends, of units that do not overlap and whose identifiers ascend with their places: the
+/// pieces of one unit have one. Each has the number of its message.
+fn end_of(units: &mut [(Unit, usize)]) -> Result<usize, FileFault> {
+    units.sort_unstable_by_key(|(unit, number)| (unit.start, unit.id, *number));
+    let (mut end, mut before) = (0, None);
+    for &(Unit { id, start, len, .. }, number) in &*units {
+        if start < end || before.is_some_and(|before| id < before) {
+            let what = "its units overlap or contradict those of another message";
+            return Err(FileFault::Message { number, what });
+        }
+        (end, before) = (start.saturating_add(len), Some(id));
+    }
+    Ok(end)
 }
 
 /// Limits on what messages may claim, for readers that take no memory for it.
@@ -163,7 +185,8 @@ pub(super) fn name_layout(fault: FileFault, file: &Path) -> FileFault {
 
 /// The name that spellings of this codec begin with.
 pub(super) fn codec_name(codec: CodecId) -> &'static str {
-    codec.name().unwrap_or("unknown")
+    let is_experiment = Experiment::new(codec.number()).is_some();
+    codec.name().unwrap_or(if is_experiment { "experiment" } else { "unknown" })
 }
 
 #[cfg(test)]
@@ -189,13 +212,22 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_overlap_are_refused() {
-        let [low, high] = [0, 40].map(|start| Unit { id: 0, start, len: 41, dense: false });
+    fn messages_that_overlap_or_contradict_each_other_are_refused() {
+        let [low, high] = [0, 40].map(|start| Unit { id: 1, start, len: 41, dense: false });
         let apart = Unit { start: 41, ..high };
-        assert_eq!(messages(&[low, apart]).extent(100).unwrap(), 82);
-        for units in [[low, high], [apart, low]] {
+        let none = Unit { id: 2, start: 41, len: 0, dense: false };
+        for units in [&[low, apart][..], &[apart, low], &[low, none, Unit { id: 7, ..apart }]] {
+            assert_eq!(messages(units).extent(100).unwrap(), 82);
+        }
+        for (units, wrong) in [
+            ([low, high], 2),
+            ([low, low], 2),
+            ([high, low], 1),
+            ([low, Unit { id: 0, ..apart }], 2),
+            ([Unit { id: 0, ..apart }, low], 1),
+        ] {
             let fault = messages(&units).extent(100).unwrap_err();
-            assert!(matches!(fault, FileFault::Message { number: 2, .. }), "{fault}");
+            assert!(matches!(fault, FileFault::Message { number, .. } if number == wrong), "{fault}");
         }
     }
 

@@ -37,7 +37,7 @@ pub(crate) struct Gradient {
 
 impl Gradient {
     /// Reads a gradient. Memory is allocated only when the header and the length of the file agree.
-    pub(crate) fn read(path: &Path) -> Result<Self, CliError> {
+    pub(super) fn read(path: &Path) -> Result<Self, CliError> {
         let read = || -> Result<Self, FileFault> {
             let (mut file, header) = open_safetensors(path)?;
             let values = header.read_values(&mut file)?;
@@ -64,6 +64,12 @@ impl Gradient {
         made().map_err(|fault| fault.of(&name))
     }
 
+    /// Reads a gradient that has elements: without any there is nothing to measure.
+    pub(crate) fn read_filled(path: &Path) -> Result<Self, CliError> {
+        let gradient = Self::read(path)?;
+        if gradient.values.is_empty() { Err(FileFault::Empty.of(path)) } else { Ok(gradient) }
+    }
+
     /// One value a coordinate.
     pub(crate) fn values(&self) -> &[f32] {
         &self.values
@@ -76,10 +82,14 @@ impl Gradient {
 
     /// The tensor that holds a coordinate, and the element of it.
     pub(super) fn place(&self, coordinate: usize) -> Option<(String, usize)> {
-        let tensors = self.layout.tensors();
-        let tensor = tensors.iter().rfind(|tensor| tensor.offset <= coordinate)?;
-        Some((tensor.name.clone(), coordinate - tensor.offset))
+        place(&self.layout, coordinate)
     }
+}
+
+/// The tensor of a layout that holds a coordinate, and the element of it.
+pub(super) fn place(layout: &Layout, coordinate: usize) -> Option<(String, usize)> {
+    let tensor = layout.tensors().iter().rfind(|tensor| tensor.offset <= coordinate)?;
+    Some((tensor.name.clone(), coordinate - tensor.offset))
 }
 
 /// A sign and a magnitude, made of 64 random bits.
@@ -156,7 +166,7 @@ impl Contents {
         let shapes = tensors.iter().map(|(name, info)| (name.as_str(), info.shape.clone()));
         let layout = Layout::packed(shapes).map_err(|error| FileFault::NotSafetensors(error.to_string()))?;
         let dtypes = tensors.iter().map(|(_, info)| info.dtype).collect();
-        if layout.is_empty() { Err(FileFault::Empty) } else { Ok(Self { layout, dtypes }) }
+        Ok(Self { layout, dtypes })
     }
 
     fn read_values(&self, file: &mut File) -> Result<Vec<f32>, FileFault> {

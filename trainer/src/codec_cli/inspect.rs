@@ -1,24 +1,23 @@
 //! `trainer codec inspect`: every field of a frame, and its units.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use gradwire::format::Header;
-use gradwire::format::Outline;
-use gradwire::{DecodeError, Decoder, LayoutRef, Limits};
+use gradwire::format::{Header, Outline};
+use gradwire::{DecodeError, Decoder, Layout, LayoutRef, Limits};
 
 use super::error::{CliError, FileFault};
 use super::frame::{
     DEFAULT_MAX_ELEMENTS, Messages, check_layout, claim_limits, lone_limits, name_layout, too_many,
 };
-use super::gradient::read_layout;
+use super::gradient::{place, read_layout};
 use super::json;
-use super::report::{Checked, Content, HeaderReport, Report, UnitReport};
+use super::report::{Checked, Content, GradientReport, HeaderReport, Report, UnitReport, VoidReport};
 
 /// Arguments of `trainer codec inspect`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct InspectArgs {
-    /// Frame to read, or the packets of one gradient, one after the other
+    /// Frame to read, or the packets or the frames of the groups of one gradient, one after the other
     #[arg(value_name = "FRAME")]
     pub frame: PathBuf,
     /// Write JSON lines instead of tables: an object for each frame
@@ -35,8 +34,9 @@ pub struct InspectArgs {
     pub max_elements: Option<usize>,
 }
 
-/// The most coordinates for which a frame of `bytes` bytes is decoded without a layout: enough for usual
-/// frames, and not what any frame can claim. Of larger frames only the structure is checked.
+/// The most coordinates for which a file of `bytes` bytes is decoded without a layout, and encoded again by
+/// other coders: enough for usual frames, and not what any frame can claim. Of larger frames only the
+/// structure is checked.
 fn decoded_without_layout(bytes: usize) -> usize {
     bytes.saturating_mul(64).saturating_add(1 << 20)
 }
@@ -50,12 +50,23 @@ pub(super) fn run(args: &InspectArgs, out: &mut impl Write) -> Result<(), CliErr
         let most = args.max_elements.unwrap_or(DEFAULT_MAX_ELEMENTS);
         check_layout(&layout.as_ref(), most).map_err(|fault| fault.of(file))?;
     }
+    let claims = if layout.is_some() { usize::MAX } else { args.max_elements.unwrap_or(usize::MAX) };
+    let (end, mismatched) = match messages.extent(claims) {
+        Ok(end) => (Some(end), None),
+        // A void frame has no units, and those of a frame with a wrong checksum are not known.
+        Err(FileFault::Frame(DecodeError::Void | DecodeError::ChecksumMismatch { .. })) => (None, None),
+        // That a message is of another layout, or is not a frame under this one, is said first.
+        Err(error) if layout.is_some() => (None, Some(error)),
+        Err(error) => return Err(fault(error)),
+    };
+    let inspect =
+        Inspect { messages: &messages, layout: layout.as_ref().map(|(_, layout)| layout), end, claims };
     let mut reports = Vec::new();
     for bytes in messages.iter() {
-        let content = match &layout {
-            Some((file, layout)) => with_layout(bytes, &layout.as_ref(), file),
-            None => without_layout(bytes, args.max_elements.unwrap_or(usize::MAX)),
-        };
+        let content = inspect.content(bytes).map_err(|error| match &layout {
+            Some((file, _)) => name_layout(error, file),
+            None => error,
+        });
         let (content, mismatch) = match content {
             Ok(content) => (Some(content), None),
             Err(FileFault::Frame(error @ DecodeError::ChecksumMismatch { .. })) => (None, Some(error)),
@@ -65,8 +76,8 @@ pub(super) fn run(args: &InspectArgs, out: &mut impl Write) -> Result<(), CliErr
         let header = HeaderReport::new(&args.frame, &header, bytes, mismatch.is_none());
         reports.push((Report { header, content }, mismatch));
     }
-    if reports.iter().all(|(_, mismatch)| mismatch.is_none()) {
-        messages.extent(usize::MAX).map_err(fault)?;
+    if let (Some(error), true) = (mismatched, reports.iter().all(|(_, mismatch)| mismatch.is_none())) {
+        return Err(fault(error));
     }
     for (number, (report, mismatch)) in (1..).zip(reports) {
         if args.json {
@@ -79,39 +90,63 @@ pub(super) fn run(args: &InspectArgs, out: &mut impl Write) -> Result<(), CliErr
     Ok(())
 }
 
-/// Checks the frame completely and takes stock of it.
-fn with_layout(bytes: &[u8], layout: &LayoutRef<'_>, file: &Path) -> Result<Content, FileFault> {
-    let limits = Limits::for_layout(layout);
-    decode(bytes, layout, &limits).map_err(|fault| name_layout(fault, file))
+/// How the messages of a file are read.
+struct Inspect<'a> {
+    messages: &'a Messages,
+    layout: Option<&'a Layout>,
+    /// Where the last unit of all messages ends, if that is known.
+    end: Option<usize>,
+    /// Coordinates that a frame may claim.
+    claims: usize,
 }
 
-/// Outlines the frame, and checks it as far as that takes no memory in proportion to what it claims.
-fn without_layout(bytes: &[u8], max_elements: usize) -> Result<Content, FileFault> {
-    let claims = claim_limits(max_elements);
-    let outline = Outline::read(bytes, &claims).map_err(|error| too_many(error, max_elements))?;
-    let end = outline.units().last().map_or(0, |info| info.unit.range().end);
-    if end > max_elements {
-        return Err(FileFault::TooManyElements { limit: max_elements });
+impl Inspect<'_> {
+    fn content(&self, bytes: &[u8]) -> Result<Content, FileFault> {
+        let layout = self.layout.map(Layout::as_ref);
+        if let Some(void) = self.messages.void(layout.as_ref())? {
+            let place = self.layout.and_then(|layout| place(layout, void.index));
+            return Ok(Content::Void(VoidReport { step: void.step, index: void.index, place }));
+        }
+        match layout {
+            Some(layout) => self.decode(bytes, &layout, &Limits::for_layout(&layout)),
+            None => self.without_layout(bytes),
+        }
+        .map(Content::Gradient)
     }
-    let limits = lone_limits(bytes.len(), decoded_without_layout(bytes.len()));
-    let layout = LayoutRef::opaque(end, outline.header().fingerprint);
-    match decode(bytes, &layout, &limits) {
-        Err(FileFault::Frame(DecodeError::LimitExceeded(_))) => Ok(content(&outline, bytes, Checked::Claims)),
-        Err(FileFault::Frame(DecodeError::LayoutUnknown)) => Ok(content(&outline, bytes, Checked::Shapes)),
-        decoded => decoded,
+
+    /// Outlines the frame, and checks it as far as that takes no memory in proportion to what it claims.
+    fn without_layout(&self, bytes: &[u8]) -> Result<GradientReport, FileFault> {
+        let outline = Outline::read(bytes, &claim_limits(self.claims));
+        let outline = outline.map_err(|error| too_many(error, self.claims))?;
+        let own_end = || outline.units().last().map_or(0, |info| info.unit.range().end);
+        let layout = LayoutRef::opaque(self.end.unwrap_or_else(own_end), outline.header().fingerprint);
+        let limits = lone_limits(self.messages.total_bytes(), self.decoded());
+        let outlined = |checked| {
+            let units = outline.units().map(|info| UnitReport::new(&info)).collect();
+            Ok(GradientReport::new(outline.step(), units, bytes.len(), checked))
+        };
+        match self.decode(bytes, &layout, &limits) {
+            Err(FileFault::Frame(DecodeError::LimitExceeded(_))) => outlined(Checked::Claims),
+            Err(FileFault::Frame(DecodeError::LayoutUnknown)) => outlined(Checked::Shapes),
+            decoded => decoded,
+        }
     }
-}
 
-/// The content of a frame that decodes.
-fn decode(bytes: &[u8], layout: &LayoutRef<'_>, limits: &Limits) -> Result<Content, FileFault> {
-    let mut decoder = Decoder::new();
-    let frame = decoder.parse(bytes, layout, limits)?;
-    let units = frame.units().map(|unit| UnitReport::decoded(&unit)).collect();
-    Ok(Content::new(frame.step(), units, bytes.len(), Checked::Completely))
-}
+    /// The content of a frame that decodes.
+    fn decode(
+        &self,
+        bytes: &[u8],
+        layout: &LayoutRef<'_>,
+        limits: &Limits,
+    ) -> Result<GradientReport, FileFault> {
+        let mut decoder = Decoder::new();
+        let frame = decoder.parse(bytes, layout, limits)?;
+        let units = frame.units().map(|unit| UnitReport::decoded(&unit, self.decoded())).collect();
+        Ok(GradientReport::new(frame.step(), units, bytes.len(), Checked::Completely))
+    }
 
-/// What a frame says about itself.
-fn content(outline: &Outline<'_>, bytes: &[u8], checked: Checked) -> Content {
-    let units = outline.units().map(|info| UnitReport::new(&info)).collect();
-    Content::new(outline.step(), units, bytes.len(), checked)
+    /// Coordinates of a unit for which memory may be taken because of the bytes of the file.
+    fn decoded(&self) -> usize {
+        decoded_without_layout(self.messages.total_bytes())
+    }
 }

@@ -88,12 +88,15 @@ impl<'g> Job<'g> {
 
     /// Says which file, codec and tensor an error is about.
     pub(super) fn explain(&self, error: EncodeError) -> CliError {
-        let place = match error {
-            EncodeError::NonFiniteInput { index } | EncodeError::ValueOverflow { index } => {
-                self.gradient.place(index)
-            }
-            _ => None,
-        };
-        self.gradient.fault(FileFault::Encode { codec: self.spec.to_string(), error, place: Place(place) })
+        explain(self.gradient, &self.spec.to_string(), error)
     }
+}
+
+/// Says which file, codec (or rules) and tensor an error is about.
+pub(super) fn explain(gradient: &Gradient, codec: &str, error: EncodeError) -> CliError {
+    let place = match error {
+        EncodeError::NonFiniteInput { index } | EncodeError::ValueOverflow { index } => gradient.place(index),
+        _ => None,
+    };
+    gradient.fault(FileFault::Encode { codec: codec.to_owned(), error, place: Place(place) })
 }

@@ -3,15 +3,15 @@
 //! | command | does |
 //! | --- | --- |
 //! | `bench` | size, error, speed and break-even bandwidth of codecs on gradient files |
-//! | `encode` | one gradient file to one frame, or to packets |
-//! | `decode` | a frame, or packets, to a file that any safetensors reader opens |
+//! | `encode` | one gradient file to one frame, to packets, or by rules to a frame for each group |
+//! | `decode` | what `encode` wrote to a file that any safetensors reader opens |
 //! | `inspect` | what a frame is made of |
 //! | `list` | every codec, its keys and examples |
 //! | `help` | one codec: its keys, their defaults and what they allow |
 //!
 //! Gradients are safetensors files with F32, F16 or BF16 tensors; the flat gradient is the tensors in the
-//! order of their data, as f32. A frame file is one frame, or the packets of one gradient one after the
-//! other, and nothing else. Files are checked before memory is allocated for what they claim, and outputs
+//! order of their data, as f32. A frame file is one frame, or the packets or groups of one gradient one after
+//! the other, and nothing else. Files are checked before memory is allocated for what they claim, and outputs
 //! appear whole or not at all.
 
 mod alternatives;

@@ -7,6 +7,7 @@ use gradwire::format::{Divisor, FrameUnit, Header, UnitInfo};
 use serde::Serialize;
 
 use super::alternatives::Alternatives;
+use super::error::{Place, one_line};
 use super::frame::codec_name;
 use super::quality::bits_per;
 use super::table::{Table, grouped, optional, significant};
@@ -20,6 +21,16 @@ pub(super) struct Report {
     pub(super) content: Option<Content>,
 }
 
+/// What follows the header.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum Content {
+    /// Of a frame with a gradient.
+    Gradient(GradientReport),
+    /// Of a void frame.
+    Void(VoidReport),
+}
+
 /// The fields of the header.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct HeaderReport {
@@ -30,7 +41,9 @@ pub(super) struct HeaderReport {
     codec: u8,
     codec_name: &'static str,
     flags: u16,
-    divisor: &'static str,
+    /// Of a frame with a gradient.
+    divisor: Option<&'static str>,
+    is_void: bool,
     unit_count: u16,
     fingerprint: String,
     body_bytes: u32,
@@ -38,9 +51,20 @@ pub(super) struct HeaderReport {
     checksum_is_right: bool,
 }
 
-/// What follows the header.
+/// What a void frame says.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Content {
+pub(super) struct VoidReport {
+    /// The step that the missing frame belongs to.
+    pub(super) step: u64,
+    /// The coordinate that could not be encoded.
+    pub(super) index: usize,
+    /// The tensor that holds it, and the element there, if the layout is known.
+    pub(super) place: Option<(String, usize)>,
+}
+
+/// Step and units.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct GradientReport {
     /// Step of the run.
     pub(super) step: u64,
     /// Coordinates of all units together.
@@ -107,11 +131,12 @@ impl HeaderReport {
             codec: header.codec.number(),
             codec_name: codec_name(header.codec),
             flags: field(4..6).iter().rev().fold(0, |flags, &byte| flags << 8 | u16::from(byte)),
-            divisor: match header.divisor {
+            divisor: (!header.is_void).then_some(match header.divisor {
                 Divisor::Contributors => "contributors",
                 Divisor::Senders => "senders",
                 _ => "unknown",
-            },
+            }),
+            is_void: header.is_void,
             unit_count: header.unit_count,
             fingerprint: format!("{:016x}", header.fingerprint),
             body_bytes: header.body_bytes,
@@ -122,11 +147,15 @@ impl HeaderReport {
 
     fn rows(&self) -> [(&'static str, String); 9] {
         let verdict = if self.checksum_is_right { "right" } else { "WRONG" };
+        let flags = match self.divisor {
+            Some(divisor) => format!("{:#06x} (divisor: {divisor})", self.flags),
+            None => format!("{:#06x} (void: no gradient)", self.flags),
+        };
         [
             ("magic", self.magic.clone()),
             ("version", self.version.to_string()),
             ("codec", format!("{} ({})", self.codec, self.codec_name)),
-            ("flags", format!("{:#06x} (divisor: {})", self.flags, self.divisor)),
+            ("flags", flags),
             ("unit_count", self.unit_count.to_string()),
             ("fingerprint", self.fingerprint.clone()),
             ("body_bytes", grouped(self.body_bytes as usize)),
@@ -137,9 +166,9 @@ impl HeaderReport {
 }
 
 impl UnitReport {
-    /// One unit of a parsed frame, with its size under other coders.
-    pub(super) fn decoded(unit: &FrameUnit<'_>) -> Self {
-        Self { alternatives: Alternatives::of(unit), ..Self::new(&unit.info()) }
+    /// One unit of a parsed frame, with its size under other coders if it has at most `most` coordinates.
+    pub(super) fn decoded(unit: &FrameUnit<'_>, most: usize) -> Self {
+        Self { alternatives: Alternatives::of(unit, most), ..Self::new(&unit.info()) }
     }
 
     /// What a unit says about itself.
@@ -193,7 +222,7 @@ const UNIT_TITLES: [(&str, &str); 10] = [
     ("bits/", "coord"),
 ];
 
-impl Content {
+impl GradientReport {
     /// The units of a frame of `bytes` bytes.
     pub(super) fn new(step: u64, units: Vec<UnitReport>, bytes: usize, checked: Checked) -> Self {
         let n = units.iter().map(|unit| unit.len).fold(0, usize::saturating_add);
@@ -213,27 +242,55 @@ impl Report {
             }
         }
         let mut rows = self.header.rows().to_vec();
-        if let Some(content) = &self.content {
-            rows.push(("step", content.step.to_string()));
-            rows.push(("coordinates", grouped(content.n)));
-            rows.push((
-                "ratio",
-                format!("{} (dense f32 bytes / frame bytes)", significant(content.ratio, 4)),
-            ));
-            rows.push(("checked", content.checked.text().to_owned()));
-        }
+        rows.extend(self.content.iter().flat_map(Content::rows));
         rows.iter().try_for_each(|(name, value)| writeln!(out, "  {name:<11}  {value}"))?;
-        let Some(content) = &self.content else { return Ok(()) };
+        match &self.content {
+            Some(Content::Gradient(content)) => content.write_units(out),
+            Some(Content::Void(_)) | None => Ok(()),
+        }
+    }
+}
+
+impl Content {
+    fn rows(&self) -> Vec<(&'static str, String)> {
+        match self {
+            Self::Gradient(content) => content.rows(),
+            Self::Void(void) => void.rows(),
+        }
+    }
+}
+
+impl VoidReport {
+    fn rows(&self) -> Vec<(&'static str, String)> {
+        let place = Place(self.place.clone());
+        let what = one_line(format_args!("coordinate {}{place} could not be encoded", grouped(self.index)));
+        vec![("step", self.step.to_string()), ("void", what)]
+    }
+}
+
+impl GradientReport {
+    fn rows(&self) -> Vec<(&'static str, String)> {
+        let ratio = format!("{} (dense f32 bytes / frame bytes)", significant(self.ratio, 4));
+        vec![
+            ("step", self.step.to_string()),
+            ("coordinates", grouped(self.n)),
+            ("ratio", ratio),
+            ("checked", self.checked.text().to_owned()),
+        ]
+    }
+
+    /// The units as a table, and what other coders would take.
+    fn write_units(&self, out: &mut impl Write) -> io::Result<()> {
         writeln!(out)?;
         let mut table = Table::new(&UNIT_TITLES);
-        content.units.iter().for_each(|unit| table.push(unit.cells()));
+        self.units.iter().for_each(|unit| table.push(unit.cells()));
         table.write(out)?;
         writeln!(
             out,
             "held: coordinates with a value; index: of levels units, the norms; bits/coord: index and values together"
         )?;
         let mut others =
-            content.units.iter().filter_map(|unit| Some((unit.unit, unit.alternatives.as_ref()?))).peekable();
+            self.units.iter().filter_map(|unit| Some((unit.unit, unit.alternatives.as_ref()?))).peekable();
         if others.peek().is_some() {
             writeln!(
                 out,

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use adapt::adapted;
 pub use error::ConfigError;
+pub(crate) use rules::read as read_rules;
 
 use crate::files::{read_text, toml_hint};
 use crate::nearest::field_text;

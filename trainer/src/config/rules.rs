@@ -18,7 +18,7 @@ fn refused(text: &str, what: String) -> ConfigError {
 }
 
 /// Reads a text of rules, or the file of that name.
-pub(super) fn read(given: &str) -> Result<Rules, ConfigError> {
+pub(crate) fn read(given: &str) -> Result<Rules, ConfigError> {
     let parsed = parse(given);
     if parsed.is_ok() || !Path::new(given).is_file() {
         return parsed;

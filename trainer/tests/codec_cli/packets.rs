@@ -1,6 +1,6 @@
 //! Packets: several messages in one file.
 
-use gradwire::format::{HEADER_BYTES, Header};
+use gradwire::format::{Divisor, HEADER_BYTES, Header};
 
 use crate::support::{Bench, json_lines, layout, refused, run, tensors};
 
@@ -12,7 +12,7 @@ const PACKETS: [(&str, &str); 3] = [
 ];
 
 /// The messages of a file, by their headers.
-fn messages(mut file: &[u8]) -> Vec<&[u8]> {
+pub(crate) fn messages(mut file: &[u8]) -> Vec<&[u8]> {
     let mut messages = Vec::new();
     while !file.is_empty() {
         let body_bytes = Header::parse(file).unwrap().body_bytes as usize;
@@ -69,10 +69,13 @@ fn messages_that_do_not_belong_together_are_refused() {
     let file = bench.encode("topk:density=0.1,max_packet_bytes=128", 0);
     let other = bench.encode("none", 0);
     let [first, second] = [0, 1].map(|at| messages(&file)[at].to_vec());
+    let mut senders = second.clone();
+    Divisor::Senders.write_to(&mut senders).unwrap();
     for (bytes, expected) in [
-        ([&first[..], &first].concat(), "message 2: its units begin before"),
-        ([&second[..], &first].concat(), "message 2: its units begin before"),
-        ([&first[..], &other].concat(), "message 2: codec, layout, divisor or step"),
+        ([&first[..], &first].concat(), "message 2: its units overlap or contradict"),
+        ([&first[..], &second, &first].concat(), "message 3: its units overlap or contradict"),
+        ([&first[..], &other].concat(), ": its units overlap or contradict"),
+        ([&first[..], &senders].concat(), "message 2: layout, divisor or step"),
         ([&first[..], &second[..second.len() - 1]].concat(), "truncated: "),
         ([&first[..], b"GW"].concat(), "2 bytes after the end of the data"),
     ] {
