@@ -10,6 +10,7 @@ import pytest
 import torch
 from ranks import Net, Raised, batch, ddp, join_buckets, loss_of, parameters, results, run
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 import gradwire.torch
 from gradwire.torch import DistributedOptimizer
@@ -178,6 +179,72 @@ class Sparse(nn.Module):
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         found = self.words(tokens)
         return self.out(found.mean(1) if found.dim() == 3 else found)
+
+
+class Table(nn.Module):
+    """A plain parameter that is used as an embedding; DDP does not know that its gradient is sparse."""
+
+    def __init__(self, bags: bool) -> None:
+        super().__init__()
+        self.words, self.out, self.bags = nn.Parameter(torch.ones(40, 8)), nn.Linear(8, 10), bags
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        if self.bags:
+            return self.out(nn.functional.embedding_bag(tokens, self.words, mode="sum", sparse=True))
+        return self.out(nn.functional.embedding(tokens, self.words, sparse=True).mean(1))
+
+
+def tables(rank: int, world: int) -> list[str]:
+    """Sparse gradients of plain parameters."""
+    found = []
+    for bags in (False, True):
+        for view in (False, True):
+            parallel = DistributedDataParallel(Table(bags), gradient_as_bucket_view=view)
+            hook = gradwire.torch.compress(parallel, "topk", timeout=8)
+            with pytest.raises(gradwire.torch.ExchangeError) as refused:
+                nn.functional.cross_entropy(parallel(batch(0, rank)[0]), batch(0, rank)[1]).backward()
+            found.append(str(refused.value))
+            hook.close()
+    return found
+
+
+def test_a_sparse_gradient_of_a_plain_parameter_is_refused_with_its_name() -> None:
+    for texts in results(2, tables):
+        for text in texts:
+            assert text.startswith("words: its gradient is sparse (torch.sparse_coo)")
+            assert "leave out sparse=True" in text
+
+
+class Late(nn.Module):
+    """Some parameters are used later than others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.uses = nn.Linear(8, 10), nn.Linear(8, 10), ["first"]
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return sum((getattr(self, name)(inputs) for name in self.uses), torch.zeros(()))
+
+
+def looks(rank: int, world: int) -> list[list[str]]:
+    """The tensors that have hooks after each step."""
+    model = Late()
+    own = model.second.bias.register_hook(lambda gradient: None)
+    parallel = DistributedDataParallel(model, find_unused_parameters=True)
+    hook = gradwire.torch.compress(parallel, "topk")
+    found = []
+    for uses in (["first"], ["first"], ["second"], ["first", "second"]):
+        model.uses = uses
+        parallel(torch.ones(4, 8)).sum().backward()
+        found.append([name for name, one in model.named_parameters() if one._backward_hooks is not None])
+    own.remove()
+    hook.close()
+    return found
+
+
+def test_each_tensor_is_looked_at_once_and_no_hook_of_ours_stays() -> None:
+    for found in results(2, looks):
+        assert found == [["second.weight", "second.bias"], ["second.weight", "second.bias"], ["second.bias"], ["second.bias"]]
 
 
 def sparse(rank: int, world: int) -> list[str]:

@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ._engine import Bucket, Engine
 from ._errors import ExchangeError
+from ._look import Look
 from ._options import Options
 from ._plan import Named, tensors_of
 from ._tap import Tap
@@ -48,9 +49,11 @@ class Hook(Engine):
         # buckets anew.
         self._known: dict[int, tuple[tuple[int, ...], int, list[torch.Tensor | None]]] = {}
         self._tap = Tap(ddp, self._tensors)
+        self._look = Look(self._tensors)
 
     def close(self) -> None:
         """Ends the threads and the process group. Called when the interpreter exits, which it delays by two seconds at most."""
+        self._look.close()
         self._tap.close()
         super().close()
 
