@@ -99,7 +99,7 @@ class SlowTest(unittest.TestCase):
             scene.server.says("step 5: ")
             scene.network.cut(WORKER)
             scene.server.says("rank 1 is gone: nothing was heard of it")
-            scene.server.says("waiting for 2 ranks before step [0-9]+: 1 are there; rank 1 is not connected")
+            scene.server.says("waiting for 2 ranks before step [0-9]+: 1 is there; rank 1 is not connected")
             scene.worker.says("the server is gone; waiting for it")
             scene.network.heal(WORKER)
             scene.worker.says("steps away|let in for step [0-9]+(.|\\n)*let in for step")

@@ -98,14 +98,27 @@ impl fmt::Display for TransportError {
                 write!(f, "message of {bytes} bytes to {to} is over the limit of {limit} ({tag})")
             }
             Self::WrongLength { from, tag, expected, actual } => {
-                write!(f, "message from {from} has {actual} bytes instead of {expected} ({tag})")
+                write!(
+                    f,
+                    "message from {from} has {actual} bytes instead of {expected} ({tag}): do all ranks run the same \
+                     program with the same settings?"
+                )
             }
             Self::OtherScalars { from, tag } => {
-                write!(f, "{from} agrees on other scalars than this rank ({tag})")
+                write!(
+                    f,
+                    "{from} agrees on other scalars than this rank ({tag}): do all ranks run the same program?"
+                )
             }
             Self::NotAPeer { rank } => write!(f, "{rank} is not a peer of this rank"),
-            Self::WrongEpoch { tag, current } => write!(f, "tag of another epoch than {current} ({tag})"),
-            Self::TagOutOfRange { tag } => write!(f, "chunk or world too large for a collective ({tag})"),
+            Self::WrongEpoch { tag, current } => write!(
+                f,
+                "a message of epoch {}, while the membership is that of epoch {current} ({tag})",
+                tag.epoch
+            ),
+            Self::TagOutOfRange { tag } => {
+                write!(f, "chunk {} or world too large for a collective ({tag})", tag.chunk)
+            }
             Self::Retired { tag } => write!(f, "messages this old are no longer taken ({tag})"),
             Self::Closed => write!(f, "this end of the transport is closed"),
             Self::Unsupported { operation } => write!(f, "this transport has no {operation}"),

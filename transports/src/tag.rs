@@ -25,6 +25,10 @@ impl Tag {
     pub const FIRST_COLLECTIVE_CHUNK: u32 = 1 << 31;
     /// How many collectives of one kind a unit may run in one step: 12 bits of the derived chunk.
     pub const COLLECTIVE_CHUNKS: u32 = 1 << 12;
+    /// The epoch of messages with which a rank becomes a member of a run. No membership has it.
+    pub const JOINING: u32 = u32::MAX;
+    /// Messages from here on stand beside the steps: records and scores.
+    const FIRST_BESIDE_STEPS: u64 = 1 << 63;
     /// Length of a tag as written on a wire: 4 + 8 + 4 + 4 bytes.
     pub const BYTES: usize = 20;
 
@@ -44,9 +48,14 @@ impl Tag {
     }
 }
 
+/// What a person needs to know of a message. `Debug` has all of it.
 impl fmt::Display for Tag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "epoch {} step {} unit {} chunk {:#x}", self.epoch, self.step, self.unit, self.chunk)
+        match *self {
+            Self { epoch: Self::JOINING, .. } => f.write_str("on joining the run"),
+            Self { step: Self::FIRST_BESIDE_STEPS.., .. } => f.write_str("between steps"),
+            Self { step, .. } => write!(f, "step {step}"),
+        }
     }
 }
 
@@ -111,6 +120,19 @@ mod tests {
             Tag { epoch: 1, step: 1, unit: 1, chunk: 1 },
         ];
         assert!(tags.is_sorted());
+    }
+
+    #[test]
+    fn a_tag_is_shown_as_the_part_of_the_run_that_it_belongs_to() {
+        let shown = |epoch, step, unit, chunk| Tag { epoch, step, unit, chunk }.to_string();
+        assert_eq!(shown(0, 0, 0, 0), "step 0");
+        assert_eq!(shown(7, 41, u32::MAX, Tag::FIRST_COLLECTIVE_CHUNK | 5), "step 41");
+        assert_eq!(shown(7, 1 << 62, 3, 1), "step 4611686018427387904");
+        assert_eq!(shown(7, u64::MAX, 12, 0), "between steps");
+        assert_eq!(shown(7, u64::MAX - 2, 12, 0), "between steps");
+        for session in [0, 1, u64::MAX] {
+            assert_eq!(shown(Tag::JOINING, session, 4, 1), "on joining the run");
+        }
     }
 
     #[test]

@@ -63,6 +63,17 @@ pub enum Failure {
         /// Norm of its residual.
         lost_norm: f64,
     },
+    /// The other end of a run over the network did not come. What was done is in a checkpoint.
+    #[cfg(feature = "zmq")]
+    #[error("{why}; {steps} steps are done and kept; go on with: {command}")]
+    GaveUp {
+        /// Who is missing, where, and what may help.
+        why: String,
+        /// Steps done.
+        steps: u64,
+        /// The command that continues.
+        command: String,
+    },
     /// The user ended a comparison.
     #[error("interrupted with {done} of {runs} runs done; go on with: {command}")]
     ComparisonInterrupted {
@@ -112,7 +123,7 @@ impl Failure {
             #[cfg(feature = "zmq")]
             Self::Remote(RemoteError::Zmq(_)) => 2,
             #[cfg(feature = "zmq")]
-            Self::Remote(_) => 1,
+            Self::Remote(_) | Self::GaveUp { .. } => 1,
             #[cfg(feature = "zmq")]
             Self::Left { .. } => interrupt::EXIT_CODE,
             Self::Interrupted { .. } | Self::ComparisonInterrupted { .. } => interrupt::EXIT_CODE,

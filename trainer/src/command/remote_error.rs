@@ -25,6 +25,14 @@ pub enum RemoteError {
     /// The server's state does not fit.
     #[error("the server's state: {0}")]
     State(#[from] ReplicaError),
+    /// The other end did not come, or not back, within `--wait`.
+    #[error("{why}")]
+    NobodyCame {
+        /// Who is missing, where this end is or looked, and what may help.
+        why: String,
+        /// Steps done.
+        steps: u64,
+    },
     /// The run was ended, or its record cannot be written.
     #[error(transparent)]
     Run(#[from] RunError),

@@ -117,7 +117,7 @@ pub(crate) fn join(
     let bound = Bound::new(options).map_err(RemoteError::from)?;
     let keep = args.keep.open(found.as_ref(), &job)?;
     let known = found.map(|found| keep::read(found, &job)).transpose().map_err(JobError::from)?;
-    let transport = bound.join(Deadline::after(args.wait)).map_err(RemoteError::from)?;
+    let transport = bound.join(Deadline::after(args.wait)).map_err(|error| no_server(error, args.wait, 0))?;
     // Until here a signal ends the process at once: nothing has been done that could be lost.
     interrupt::listen()?;
     let mut run = Run::new(&job, transport, (keep, known.unwrap_or_default()), args)?;
@@ -128,6 +128,20 @@ pub(crate) fn join(
     writeln!(out, "{up:.2} MB to the server, {down:.2} MB from it")?;
     farewell(run.worker.transport());
     Ok(())
+}
+
+/// Says what a worker without a server can do.
+fn no_server(error: ZmqError, wait: Duration, steps: u64) -> RemoteError {
+    let ZmqError::NotAllThere { missing } = error else { return error.into() };
+    // A worker waits for its server alone.
+    let known: Vec<String> = missing.into_iter().map(|(_, known)| known).collect();
+    let why = format!(
+        "no server within {} s (--wait): {}; start trainer serve there, or check --server, --server-key and the \
+         firewall",
+        wait.as_secs_f64(),
+        known.join(", ")
+    );
+    RemoteError::NobodyCame { why, steps }
 }
 
 /// The requested rank, or that of the state to continue from.
@@ -209,22 +223,40 @@ impl<'a> Run<'a> {
             }
             met = self.worker.transport().wait_for_peers(Deadline::after(LOOK_UP).earlier(end));
         }
-        Ok(met?)
+        if matches!(met, Err(ZmqError::NotAllThere { .. })) {
+            self.keep_state()?;
+        }
+        met.map_err(|error| no_server(error, wait, self.steps()))
+    }
+
+    /// Steps that this worker's parameters have seen.
+    fn steps(&self) -> u64 {
+        self.next.unwrap_or(0)
+    }
+
+    /// Writes down this worker's state before its next step, if there is a folder for it.
+    fn keep_state(&self) -> Result<(), RunError> {
+        self.keep.as_ref().map_or(Ok(()), |keep| keep.write(self.job, &self.worker, self.steps()))
     }
 
     /// The user ended this worker. Its state is that before its next step.
     fn interrupted(&self) -> RemoteError {
-        let steps = self.next.unwrap_or(0);
-        let kept = self.keep.as_ref().map_or(Ok(()), |keep| keep.write(self.job, &self.worker, steps));
-        kept.err().unwrap_or(RunError::Interrupted { steps }).into()
+        self.keep_state().err().unwrap_or(RunError::Interrupted { steps: self.steps() }).into()
     }
 
-    /// Adds how to continue after an interrupt, and what is lost without a file of it.
+    /// Adds how to continue after an interrupt or without a server, and what is lost without a file of it.
     fn explained(&self, error: RemoteError, again: &Again) -> Failure {
-        let RemoteError::Run(RunError::Interrupted { steps }) = error else { return error.into() };
-        match &self.keep {
-            Some(keep) => Failure::Interrupted { steps, command: keep.command(again) },
-            None => Failure::Left { steps, lost_norm: self.worker.residual_norm() },
+        match (error, &self.keep) {
+            (RemoteError::Run(RunError::Interrupted { steps }), Some(keep)) => {
+                Failure::Interrupted { steps, command: keep.command(again) }
+            }
+            (RemoteError::Run(RunError::Interrupted { steps }), None) => {
+                Failure::Left { steps, lost_norm: self.worker.residual_norm() }
+            }
+            (RemoteError::NobodyCame { why, steps }, Some(keep)) => {
+                Failure::GaveUp { why, steps, command: keep.command(again) }
+            }
+            (error, _) => error.into(),
         }
     }
 

@@ -104,6 +104,8 @@ struct Run<'a> {
     quorum: usize,
     patience: Option<Duration>,
     wait: Duration,
+    /// Where workers find it.
+    endpoint: String,
     report_every: u64,
     collected: Collected,
     observer: Delayed<'a>,
@@ -148,13 +150,14 @@ pub(crate) fn serve(
         }
     };
     let again = listening_again(again, &bound, &args.listen);
-    announce(&bound, per_peer, out)?;
+    let endpoint = bound.endpoint().unwrap_or_default().to_owned();
+    announce(&endpoint, per_peer, out)?;
     interrupt::listen()?;
     let transport = bound.join(Deadline::now()).map_err(RemoteError::from)?;
     let mut tested = None;
     let serve = |start: Option<(&Checkpoint, Sums)>, observer: &mut dyn Observer| {
         let first = start.as_ref().map_or(0, |(checkpoint, _)| checkpoint.steps);
-        let mut run = Run::new(&job, transport, (rules, list, args), start, observer)?;
+        let mut run = Run::new(&job, (transport, endpoint), (rules, list, args), start, observer)?;
         run.steps(first, out)?;
         let (outcome, evaluation) = run.end()?;
         tested = Some(evaluation);
@@ -180,8 +183,8 @@ fn listening_again(again: &Again, bound: &Bound, listen: &str) -> Again {
 }
 
 /// Says where workers find this server, and what each of them may cost it.
-fn announce(bound: &Bound, bytes_per_peer: usize, out: &mut impl Write) -> Result<(), Failure> {
-    let (endpoint, megabytes) = (bound.endpoint().unwrap_or(""), bytes_per_peer as f64 / 1e6);
+fn announce(endpoint: &str, bytes_per_peer: usize, out: &mut impl Write) -> Result<(), Failure> {
+    let megabytes = bytes_per_peer as f64 / 1e6;
     let line = format!("listening at {endpoint}, at most {megabytes:.1} MB for each worker");
     if !log::is_plain() {
         info!(endpoint, "{line}");
@@ -215,6 +218,9 @@ fn in_folder(
     match outcome {
         Ok(outcome) => Ok(outcome),
         Err(RemoteError::Run(error)) => explained(Err(error), folder, again),
+        Err(RemoteError::NobodyCame { why, steps }) => {
+            Err(Failure::GaveUp { why, steps, command: again.from(folder.path()) })
+        }
         Err(other) => Err(other.into()),
     }
 }
@@ -277,7 +283,7 @@ fn roster(listed: Roster, listen: &str, security: &Security, workers: usize) -> 
 impl<'a> Run<'a> {
     fn new(
         job: &'a Job,
-        mut transport: ZmqTransport,
+        (mut transport, endpoint): (ZmqTransport, String),
         (rules, list, args): (Rules, Option<List>, &ServeArgs),
         start: Option<(&Checkpoint, Sums)>,
         observer: &'a mut dyn Observer,
@@ -294,7 +300,20 @@ impl<'a> Run<'a> {
         let (trace, wait, report_every) = (args.trace.open()?, args.wait, args.report_every);
         let patience = args.patience;
         let (observer, quorum) = (Delayed::new(observer), rules.quorum);
-        Ok(Self { job, worker, roll, trace, list, quorum, patience, wait, report_every, collected, observer })
+        Ok(Self {
+            job,
+            worker,
+            roll,
+            trace,
+            list,
+            quorum,
+            patience,
+            wait,
+            endpoint,
+            report_every,
+            collected,
+            observer,
+        })
     }
 
     fn steps(&mut self, first: u64, out: &mut impl Write) -> Result<(), RemoteError> {
@@ -346,7 +365,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Waits until a step can begin; if the user ends the run meanwhile, it continues from here.
+    /// Waits until a step can begin. If the user ends the run meanwhile, or too few workers come, it continues
+    /// from here.
     fn wait_for_quorum(&mut self, step: u64) -> Result<(), RemoteError> {
         let (end, mut saying) = (Deadline::after(self.wait), Saying::new());
         loop {
@@ -354,17 +374,36 @@ impl<'a> Run<'a> {
             let look_up = Deadline::after(LOOK_UP).earlier(end);
             match self.roll.wait_for_quorum(self.worker.transport(), look_up) {
                 Err(TransportError::Timeout { .. }) if is_end_wanted() => {
-                    let checkpoint = self.collected.checkpoint(self.job, step, vec![self.worker.snapshot()]);
-                    let written = self.observer.checkpoint(&checkpoint).and_then(|()| self.observer.write());
-                    written.map_err(RunError::Observer)?;
+                    self.write_down(step)?;
                     return Err(RunError::Interrupted { steps: step }.into());
                 }
-                Err(TransportError::Timeout { .. }) if !end.has_passed() => {
+                Err(TransportError::Timeout { .. }) if end.has_passed() => {
+                    self.write_down(step)?;
+                    return Err(RemoteError::NobodyCame { why: self.nobody_came(step), steps: step });
+                }
+                Err(TransportError::Timeout { .. }) => {
                     saying.waits(|| self.roll.awaited(self.worker.transport(), step));
                 }
                 waited => return Ok(waited?),
             }
         }
+    }
+
+    /// Writes the run down as it is before a step.
+    fn write_down(&mut self, step: u64) -> Result<(), RunError> {
+        let checkpoint = self.collected.checkpoint(self.job, step, vec![self.worker.snapshot()]);
+        let written = self.observer.checkpoint(&checkpoint).and_then(|()| self.observer.write());
+        written.map_err(RunError::Observer)
+    }
+
+    fn nobody_came(&mut self, step: u64) -> String {
+        format!(
+            "gave up {} for {} s (--wait); this server listens at {}: start the missing workers (trainer join), or \
+             let fewer begin (--quorum)",
+            self.roll.awaited(self.worker.transport(), step),
+            self.wait.as_secs_f64(),
+            self.endpoint
+        )
     }
 
     /// Does not wait for workers that cannot come in any more.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use gradwire_transports::zmq::{Growing, ZmqTransport};
-use gradwire_transports::{Deadline, Transport};
+use gradwire_transports::{Deadline, Transport, TransportError};
 use tracing::{info, warn};
 
 use crate::process::interrupt;
@@ -48,8 +48,13 @@ impl Saying {
 /// Ends the transport, once everything is delivered that can be: several times the time that the links need.
 pub(super) fn farewell(transport: &mut ZmqTransport) {
     let needed = FAREWELL.saturating_add(transport.delivery_time().saturating_mul(4));
-    // A worker that does not take the last message in time has the parameters of an earlier step.
-    if let Err(error) = transport.close(Deadline::after(needed.min(LONGEST_FAREWELL))) {
-        warn!("at the end: {error}");
+    let wait = needed.min(LONGEST_FAREWELL);
+    match transport.close(Deadline::after(wait)) {
+        Ok(()) => {}
+        Err(TransportError::Timeout { from, .. }) => warn!(
+            "{from} has not taken its last messages within {} s: it may have the parameters of an earlier step",
+            wait.as_secs()
+        ),
+        Err(error) => warn!("at the end: {error}"),
     }
 }

@@ -179,7 +179,7 @@ fn threads_that_cannot_be_made_are_one_line() {
             let code = process.ends();
             // With room for all of its threads, a worker does not find its server. A server has one more.
             let is_enough = *limit == 4 && arguments[0] == "join";
-            let said = process.says(if is_enough { "not there in time" } else { "ulimit -u" });
+            let said = process.says(if is_enough { "no server within 0.1 s" } else { "ulimit -u" });
             assert!(matches!(code, Some(1 | 2)) && !said.contains("panicked"), "{limit}: {code:?} {said}");
             assert!(is_enough || said.contains("no thread for "), "{limit}: {said}");
         }

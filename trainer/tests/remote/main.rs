@@ -1,5 +1,6 @@
 //! A server and workers in processes of their own, over ZeroMQ with keys.
 
+mod absence;
 mod elastic;
 mod leaving;
 mod outsiders;

@@ -110,7 +110,9 @@ impl Bound {
                 peer.begin(&options.limits, now);
                 let endpoint = endpoint(&options, rank, Use::Connect)?;
                 let has_ipv6 = endpoint.needs_ipv6();
-                Path::Connects(Box::new(Dial::new(&context, &options, (rank, 0), endpoint, has_ipv6)?))
+                let dial = Dial::new(&context, &options, (rank, 0), endpoint, has_ipv6)?;
+                peer.absence = dial.absence(now);
+                Path::Connects(Box::new(dial))
             };
             peers.push(peer);
             records.push(PeerRecord { rank, path, heard: now, welcomed: None, dials: 0, left: None });

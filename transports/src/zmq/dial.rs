@@ -259,11 +259,14 @@ impl Dial {
         self.looked_up.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What is known of why the peer is not there, if it is time to say so, and since when it is missed.
-    pub(super) fn is_missed(&mut self, now: Instant) -> Option<(String, Duration)> {
-        if self.is_greeted() || !self.growing.is_due(now) {
-            return None;
-        }
+    /// For how long the peer is missed, if it is time to say so.
+    pub(super) fn is_missed(&mut self, now: Instant) -> Option<Duration> {
+        let is_told = !self.is_greeted() && self.growing.is_due(now);
+        is_told.then(|| now.saturating_duration_since(self.missed))
+    }
+
+    /// What is known of why the peer is not there, and where it is looked for.
+    pub(super) fn absence(&self, now: Instant) -> String {
         let so_far = now.saturating_duration_since(self.since).as_secs();
         let known = match (self.stage, self.looked_up(), &self.trouble) {
             (Stage::Dialing, Some(Err(why)), _) => format!("its name has no address ({why})"),
@@ -277,6 +280,6 @@ impl Dial {
                 format!("connected, but no answer to the greeting for {so_far} s")
             }
         };
-        Some((format!("{}: {known}", self.endpoint), now.saturating_duration_since(self.missed)))
+        format!("{}: {known}", self.endpoint)
     }
 }

@@ -148,7 +148,7 @@ impl Engine {
         while let Some(noticed) = notice(&monitor) {
             if let Noticed::Failed(cause) = noticed {
                 let why = cause.at_listening_end(self.options.timing.handshake);
-                self.strangers.refused("somebody".to_owned(), why);
+                self.strangers.refused(unknown(&socket), why);
             }
         }
         let (mut id, mut body) = (Message::new(), Message::new());
@@ -161,7 +161,7 @@ impl Engine {
             }
             let who = body.gets("User-Id").map(str::to_owned);
             if discard_rest(&socket, &mut body) {
-                let who = who.unwrap_or_else(|| "somebody".to_owned());
+                let who = who.map_or_else(|| unknown(&socket), |key| format!("key {key}"));
                 self.strangers.garbage(who, "a message of several parts".to_owned());
             } else {
                 self.arrived_at_router(&socket, &id, who.as_deref(), &body);
@@ -191,7 +191,7 @@ impl Engine {
         let record = self.seat_of(id, user);
         let named = |engine: &Self| match record {
             Some(at) => engine.records[at].rank.to_string(),
-            None => "somebody".to_owned(),
+            None => user.map_or_else(|| unknown(socket), |key| format!("key {key}")),
         };
         match Packet::parse(body) {
             Ok(Packet::Hello(greeting)) => {
@@ -687,7 +687,9 @@ impl Engine {
         let quiet = now.saturating_duration_since(record.heard);
         let told = match &mut record.path {
             Path::Connects(dial) if !dial.is_greeted() => {
-                dial.is_missed(now).filter(|_| peer.open_link().is_some())
+                peer.absence = dial.absence(now);
+                let missed = dial.is_missed(now).filter(|_| peer.open_link().is_some());
+                missed.map(|waited| (peer.absence.clone(), waited))
             }
             _ => peer.is_awaited(quiet, now),
         };
@@ -747,6 +749,12 @@ impl Path {
             (Err(_), _) => Sent::Full,
         }
     }
+}
+
+/// A peer of which nothing is known but where it came in. libzmq names no address of a failed handshake.
+fn unknown(router: &Socket) -> String {
+    let endpoint = router.get_last_endpoint().ok().and_then(Result::ok).unwrap_or_default();
+    format!("an unknown peer (connected to {endpoint})")
 }
 
 /// Reads and drops the further parts of a message. Returns whether there were any.

@@ -74,8 +74,9 @@ pub enum ZmqError {
     },
     /// Some peers could not be reached, or did not come, before the deadline.
     NotAllThere {
-        /// The peers that are missing.
-        missing: Vec<Rank>,
+        /// The peers that are missing, and what is known of why: where each is looked for, how far it has
+        /// come.
+        missing: Vec<(Rank, String)>,
     },
 }
 
@@ -113,7 +114,8 @@ impl fmt::Display for ZmqError {
                 write!(f, "{peer} at {endpoint} does not let this key in: is it on its list?")
             }
             Self::NotAllThere { missing } => {
-                let names: Vec<String> = missing.iter().map(ToString::to_string).collect();
+                let names: Vec<String> =
+                    missing.iter().map(|(rank, known)| format!("{rank} ({known})")).collect();
                 write!(f, "not there in time: {}", names.join(", "))
             }
         }

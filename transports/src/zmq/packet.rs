@@ -117,12 +117,21 @@ impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Differs(differences) => write!(f, "{}", Difference::line(differences)),
-            Self::Taken => write!(f, "that rank is here already"),
-            Self::UnknownSession => write!(f, "its session is not known here any more"),
+            Self::Taken => {
+                write!(f, "that rank is connected already: stop one of the two, or give it a rank of its own")
+            }
+            Self::UnknownSession => write!(
+                f,
+                "the session that was to be resumed is over: the end that listens was started again, or had given \
+                 the other one up; a worker begins a new session by itself"
+            ),
             Self::TooLate => {
                 write!(f, "that rank was here before and is gone; this run takes nobody in again")
             }
-            Self::ShutOut => write!(f, "that rank was shut out of this run"),
+            Self::ShutOut => write!(
+                f,
+                "that rank was shut out of this run; a list of peers with another key for it lets it in again"
+            ),
         }
     }
 }

@@ -209,8 +209,14 @@ impl Cause {
     pub(super) fn at_listening_end(self, limit: Duration) -> String {
         match self {
             Self::Keys => format!("{self}: it may have been given another key of this end"),
-            Self::Ended => format!("{self}, or was not done after {:.0} s", limit.as_secs_f64()),
-            _ => self.to_string(),
+            Self::Mechanism => format!("{self}: give both ends keys, or neither"),
+            Self::Protocol => {
+                format!("{self}: it may be a browser or a scanner of ports; nothing else follows")
+            }
+            Self::Ended => format!(
+                "{self}, or was not done after {:.0} s; a check of whether the port is open ends so too",
+                limit.as_secs_f64()
+            ),
         }
     }
 }

@@ -48,6 +48,8 @@ pub(super) struct Peer {
     pub(super) is_listed: bool,
     /// The message that a caller waits for.
     pub(super) awaited: Option<Awaited>,
+    /// What is known of why it is not there, for callers that stop waiting for it.
+    pub(super) absence: String,
     /// How long callers waited for messages lately.
     usual: Duration,
     /// If this end fails because it refused a hello: the session of that hello and the time, until its sender
@@ -59,8 +61,20 @@ impl Peer {
     pub(super) fn new(rank: Rank) -> Self {
         let (link, bound, untold, awaited) = (None, None, None, None);
         let (standing, is_banned, is_listed) = (Standing::Expected, false, true);
-        let usual = Duration::ZERO;
-        Self { rank, standing, link, sessions: 0, bound, is_banned, is_listed, awaited, usual, untold }
+        let (usual, absence) = (Duration::ZERO, "it has not connected to this end".to_owned());
+        Self {
+            rank,
+            standing,
+            link,
+            sessions: 0,
+            bound,
+            is_banned,
+            is_listed,
+            awaited,
+            absence,
+            usual,
+            untold,
+        }
     }
 
     /// How late acknowledgements of this peer are.
@@ -106,7 +120,7 @@ impl Peer {
                 format!("nothing was heard of it for {} s", quiet.as_secs())
             }
         };
-        Some((format!("step {}: {known}", awaited.tag.step), waited))
+        Some((format!("{}: {known}", awaited.tag), waited))
     }
 
     /// Begins a session with a number that this end chooses.

@@ -12,7 +12,6 @@ use super::incoming::Arrivals;
 use super::link::Link;
 use super::options::{CURVE_BYTES, ZmqLimits};
 use super::packet::DATA_HEADER;
-use super::roll::tags::EPOCH;
 use super::roster::Roster;
 use super::state::{Order, Peer, Shared, Standing, State};
 use crate::counters::{Counters, Traffic};
@@ -68,13 +67,13 @@ impl Me {
             if let Some(failure) = state.failure.take() {
                 return Err(failure);
             }
-            let missing: Vec<Rank> =
-                state.peers.iter().filter(|peer| self.waits_for(peer)).map(|peer| peer.rank).collect();
-            if missing.is_empty() {
+            let mut missing = state.peers.iter().filter(|peer| self.waits_for(peer)).peekable();
+            if missing.peek().is_none() {
                 state.has_begun = true;
                 return Ok(());
             }
             if deadline.has_passed() || state.is_stopped {
+                let missing = missing.map(|peer| (peer.rank, peer.absence.clone())).collect();
                 return Err(ZmqError::NotAllThere { missing });
             }
             state = shared.wait(state, deadline);
@@ -283,7 +282,7 @@ impl ZmqTransport {
 
     /// The position of a member among the peers; for messages of the roll, of any peer.
     fn peer(&self, state: &State, rank: Rank, tag: Tag) -> Result<usize, TransportError> {
-        let is_member = self.members.ranks.contains(rank) || tag.epoch == EPOCH;
+        let is_member = self.members.ranks.contains(rank) || tag.epoch == Tag::JOINING;
         if rank == self.me.rank || !is_member {
             return Err(TransportError::NotAPeer { rank });
         }
@@ -302,7 +301,7 @@ impl ZmqTransport {
         let now = Instant::now();
         for (number, &(rank, tag)) in wanted.iter().enumerate() {
             let is_first = !wanted[..number].iter().any(|(earlier, _)| *earlier == rank);
-            if is_first && tag.epoch != EPOCH {
+            if is_first && tag.epoch != Tag::JOINING {
                 let at = self.peer(state, rank, tag)?;
                 state.peers[at].await_message(tag, deadline, now);
             }
@@ -330,7 +329,7 @@ impl ZmqTransport {
                 return Err(TransportError::Closed);
             }
             let peer = &mut state.peers[at];
-            let is_another = peer.is_another() && tag.epoch != EPOCH;
+            let is_another = peer.is_another() && tag.epoch != Tag::JOINING;
             let link = peer.open_link().filter(|_| !is_another);
             let link = link.ok_or(TransportError::Disconnected { rank: to })?;
             if link.outgoing.has_room(bytes) {
@@ -459,7 +458,7 @@ impl Transport for ZmqTransport {
             }
             for &(rank, tag) in wanted {
                 let peer = &state.peers[self.peer(&state, rank, tag)?];
-                if peer.standing == Standing::Gone || peer.is_another() && tag.epoch != EPOCH {
+                if peer.standing == Standing::Gone || peer.is_another() && tag.epoch != Tag::JOINING {
                     return Err(TransportError::Disconnected { rank });
                 }
             }

@@ -67,7 +67,8 @@ fn an_unknown_key_no_key_and_no_protocol_at_all_are_not_let_in() {
         raw.send(&raw.hello(VERSION, 2, 0));
     }
     scene.heard.wait_for(&format!("key {} is not on the list", stranger.public()));
-    scene.heard.wait_for("somebody was not let in: the handshake failed");
+    let came_in = format!("an unknown peer (connected to {}) was not let in: ", scene.endpoint);
+    scene.heard.wait_for(&format!("{came_in}the handshake failed"));
     scene.goes_on();
     assert!(!unknown.hears(Duration::from_millis(100)) && !keyless.hears(Duration::from_millis(100)));
     assert_eq!(scene.server.present().as_slice(), [Rank(1)]);

@@ -1,7 +1,7 @@
 //! Messages between server and workers other than frames and verdicts, little-endian.
 
-use super::tags::EPOCH;
 use crate::rank::Rank;
+use crate::tag::Tag;
 
 /// What comes after the step that has closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Notice {
             ranks.as_chunks().0.iter().map(|rank| Rank(u32::from_le_bytes(*rank))).collect();
         let is_over = truth(*is_over)?;
         let (epoch, step) = (u32::from_le_bytes(*epoch), u64::from_le_bytes(*step));
-        let makes_sense = epoch < EPOCH && ranks.windows(2).all(|pair| pair[0] < pair[1]);
+        let makes_sense = epoch < Tag::JOINING && ranks.windows(2).all(|pair| pair[0] < pair[1]);
         makes_sense.then_some((Self { epoch, step, is_over, ranks }, rest))
     }
 }

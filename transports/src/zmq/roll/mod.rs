@@ -35,7 +35,6 @@ mod worker;
 
 pub use message::{Leaves, Notice, Report};
 pub use server::{Change, Rules, Server};
-pub use tags::EPOCH;
 pub use worker::Worker;
 
 /// The weight of a worker's residual when it comes back `missed` steps later: 1 at once, falling evenly to 0

@@ -181,7 +181,8 @@ impl Server {
         });
         let names: Vec<String> = names.take(NAMED).collect();
         let (there, quorum) = (here + 1, self.quorum);
-        format!("waiting for {quorum} ranks before step {step}: {there} are there; {}", names.join(", "))
+        let are = if there == 1 { "is" } else { "are" };
+        format!("waiting for {quorum} ranks before step {step}: {there} {are} there; {}", names.join(", "))
     }
 
     /// Records sessions that ended and requests that arrived.
