@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::settings::{WITHOUT_MPI, launched};
 use super::settings::{length_alone, nothing_else, settings};
 use crate::codec_cli::codecs_help;
-use crate::command::{Again, Failure, Output, present, quoted, verdict};
+use crate::command::{Again, Failure, Output, ensure_same_text, present, quoted, verdict};
 use crate::compare::grid::{self, Grid};
 use crate::compare::{Candidate, Comparison, Plan, quickstart};
 use crate::config::Settings;
@@ -28,6 +28,10 @@ pub(super) struct CompareArgs {
     /// except under a codec with a length of its own. Takes no other option
     #[arg(long, value_name = "DIR")]
     resume: Option<PathBuf>,
+    /// Continue the comparison in this folder, or start it there if there is nothing: one command for a
+    /// service manager. Takes codecs and settings, which must be those that the folder holds
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["resume", "out", "force"])]
+    resume_or_start: Option<PathBuf>,
     /// A codec to compare, followed by settings for its runs alone. Repeat the option for each codec: --codec
     /// dgc lr=0.1 --codec none momentum=0.9
     #[arg(long = "codec", value_name = "SPEC", required_unless_present_any = ["grid", "resume"], num_args = 1..)]
@@ -87,7 +91,15 @@ pub(super) fn compare(args: &CompareArgs, again: &Again, out: &mut impl Write) -
             checked(grid)?
         }
     };
-    let path = args.output.out.clone().unwrap_or_else(|| Path::new("runs").join(plan.name()));
+    if let Some(path) = &args.resume_or_start {
+        ensure_no_run(path)?;
+        if path.join(grid::FILE).exists() {
+            ensure_same(path, &plan)?;
+            return resume(path, None, again, out);
+        }
+    }
+    let named = args.resume_or_start.as_ref().or(args.output.out.as_ref());
+    let path = named.cloned().unwrap_or_else(|| Path::new("runs").join(plan.name()));
     let read = plan.inputs();
     let told = [&args.grid, &args.config].into_iter().flatten().map(PathBuf::as_path);
     let inputs: Vec<&Path> = read.iter().map(PathBuf::as_path).chain(told).collect();
@@ -102,12 +114,8 @@ pub(super) fn compare(args: &CompareArgs, again: &Again, out: &mut impl Write) -
 }
 
 fn resume(path: &Path, length: Option<Length>, again: &Again, out: &mut impl Write) -> Result<(), Failure> {
-    let file = path.join(grid::FILE);
-    if !file.exists() && path.join("config.toml").exists() {
-        let command = format!("trainer train --resume {}", quoted(path));
-        return Err(Failure::of_file(path, format!("one run; go on with: {command}")));
-    }
-    let grid = Grid::read(&file).map_err(JobError::from)?;
+    ensure_no_run(path)?;
+    let grid = Grid::read(&path.join(grid::FILE)).map_err(JobError::from)?;
     let launch = launch(&grid)?;
     let is_of_processes = grid.settings.transport.as_deref() == Some("mpi");
     if let Some(launch) = launch.filter(|_| !is_of_processes) {
@@ -138,6 +146,23 @@ fn resume(path: &Path, length: Option<Length>, again: &Again, out: &mut impl Wri
     let folder = open()?;
     interrupt::listen()?;
     finish(&plan.resume(&folder), &folder, again, out)
+}
+
+/// Refuses the folder of one run.
+fn ensure_no_run(path: &Path) -> Result<(), Failure> {
+    if path.join(grid::FILE).exists() || !path.join("config.toml").exists() {
+        return Ok(());
+    }
+    let command = format!("trainer train --resume {}", quoted(path));
+    Err(Failure::of_file(path, format!("one run; go on with: {command}")))
+}
+
+/// Refuses another comparison than the one in the folder.
+fn ensure_same(path: &Path, plan: &Plan) -> Result<(), Failure> {
+    let known = Grid::read(&path.join(grid::FILE)).map_err(JobError::from)?;
+    // How long it was before is known to the folder alone.
+    let known = Grid { longer_than: Vec::new(), ..known }.to_toml().map_err(JobError::from)?;
+    ensure_same_text(path, "comparison", (&known, plan.text()))
 }
 
 fn finish(

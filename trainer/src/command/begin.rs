@@ -72,20 +72,39 @@ fn ensure_same(folder: &Path, known: &RunConfig, given: &RunConfig) -> Result<()
     if known == given {
         return Ok(());
     }
-    let lines = |config: &RunConfig| {
-        let text = config.to_toml().map_err(JobError::from)?;
-        Ok::<_, JobError>(text.lines().map(str::to_owned).collect::<Vec<_>>())
-    };
-    let (known, given) = (lines(known)?, lines(given)?);
-    let only = |of: &[String], not: &[String]| {
-        let own: Vec<&str> = of.iter().filter(|line| !not.contains(line)).map(String::as_str).collect();
-        if own.is_empty() { "nothing of the kind".to_owned() } else { own.join(", ") }
-    };
-    let (there, here) = (only(&known, &given), only(&given, &known));
+    let text = |config: &RunConfig| config.to_toml().map_err(JobError::from);
+    ensure_same_text(folder, "run", (&text(known)?, &text(given)?))
+}
+
+/// Refuses settings, a line each, that are not those of what is there.
+pub(crate) fn ensure_same_text(
+    folder: &Path,
+    what: &str,
+    (known, given): (&str, &str),
+) -> Result<(), Failure> {
+    if known == given {
+        return Ok(());
+    }
     Err(Failure::of_file(
         folder,
         format!(
-            "the run there has {there}; this command says {here}: give the settings of the run, or another folder"
+            "the {what} there has {}; this command says {}: give the settings of the {what}, or another folder",
+            only(known, given),
+            only(given, known)
         ),
     ))
+}
+
+/// The lines of one text that the other one does not have as often, in their order.
+fn only(of: &str, not: &str) -> String {
+    let mut others: Vec<&str> = not.lines().collect();
+    let is_own = |line: &&str| match others.iter().position(|other| other == line) {
+        Some(at) => {
+            others.swap_remove(at);
+            false
+        }
+        None => !line.is_empty(),
+    };
+    let own: Vec<&str> = of.lines().filter(is_own).collect();
+    if own.is_empty() { "nothing of the kind".to_owned() } else { own.join(", ") }
 }

@@ -11,7 +11,7 @@ mod present;
 mod remote_error;
 
 pub(crate) use again::{Again, quoted};
-pub(crate) use begin::{Begin, done, output_in};
+pub(crate) use begin::{Begin, done, ensure_same_text, output_in};
 pub(crate) use defaults::{CHECKPOINT_EVERY, LINES};
 pub use failure::{Failure, report};
 pub(crate) use failure::{explained, unless_nobody_reads};

@@ -227,6 +227,11 @@ impl Plan {
         format!("compare-{short}-{:08x}", crc32fast::hash(self.text.as_bytes()))
     }
 
+    /// The content of `grid.toml`.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// The files that its runs read.
     pub fn inputs(&self) -> Vec<PathBuf> {
         self.rows.iter().flat_map(|row| &row.jobs).flat_map(|job| job.config.inputs()).collect()

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Plan, grid, kept};
-use crate::config::ConfigError;
+use crate::config::{ConfigError, RunConfig};
 
 impl Plan {
     /// Refuses a folder with runs of other settings than these, which would be overwritten: somebody changed
@@ -18,6 +18,14 @@ impl Plan {
             let was_extended = || self.grid.longer_than.contains(&grid::length_text(&config));
             if config == job.config || config.begins(&job.config) && was_extended() {
                 continue;
+            }
+            if let Some(other) = other_data(&config, &job.config) {
+                return Err(ConfigError::Conflict(format!(
+                    "{other} {} in {} was trained on; put those back, or compare into another folder: trainer compare --grid {} --out DIR",
+                    row.name_of(job),
+                    folder.display(),
+                    folder.join(grid::FILE).display()
+                )));
             }
             let (place, differ) = (folder.display(), job.config.differences(&config)?);
             let way = match (config.begins(&job.config), job.steps_of(&config) < job.steps) {
@@ -35,4 +43,13 @@ impl Plan {
         }
         Ok(())
     }
+}
+
+/// Names the data if they changed in the place where they were: nobody edited a setting then.
+fn other_data(then: &RunConfig, now: &RunConfig) -> Option<String> {
+    let is_same_place = then.data == now.data && then.data_dir == now.data_dir;
+    let (known, found) = (then.data_crc32.as_deref()?, now.data_crc32.as_deref()?);
+    let place = now.data_dir.as_deref().map(|path| path.display().to_string()).unwrap_or_default();
+    (is_same_place && known != found)
+        .then(|| format!("data_dir = {place}: other data (CRC-32 {found}) than those (CRC-32 {known}) that"))
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 use super::command_line::trainer;
 
@@ -78,6 +78,93 @@ fn a_comparison_that_was_changed_by_hand_is_refused_and_its_runs_stay() {
     done(folder, &["compare", "--resume", "c"]);
     edit(&grid, &[("steps = 6", "steps = 9")]);
     assert!(refused(folder, &["compare", "--resume", "c"]).contains("steps = 9 instead of 6"));
+}
+
+/// How often a comparison is killed, at which run, and with which codec it ends first.
+#[test]
+fn one_command_starts_a_comparison_and_resumes_it_until_it_is_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let task = ["--codec", "none", "--codec", "topk", "lr=0.1", "--seeds", "2", "--checkpoint-every", "1"];
+    let own = [&task[..], &["--steps", "150"], &SMALL].concat();
+    done(folder, &[&["compare", "--out", "undisturbed"][..], &own].concat());
+    let start = [&["compare", "--resume-or-start", "c"][..], &own].concat();
+    // Killed before the first run, and in the middle of others.
+    fs::create_dir(folder.join("c")).unwrap();
+    fs::write(folder.join("c/.lock"), "").unwrap();
+    for run in ["none-seed-1", "none-seed-2", "topk-density-0.01-lr-0.1-seed-1"] {
+        let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_trainer"));
+        program.args(&start).current_dir(folder).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = program.spawn().unwrap();
+        wait_for_lines(&folder.join("c").join(run).join("metrics.jsonl"), 20);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let shown = done(folder, &start);
+    assert!(shown.contains("mean of 2 seeds"), "{shown}");
+    let hashes = |name: &str| -> Vec<String> {
+        let text = fs::read_to_string(folder.join(name).join("summary.json")).unwrap();
+        text.lines().filter(|line| line.contains("params_hash")).map(str::to_owned).collect()
+    };
+    assert_eq!(hashes("c"), hashes("undisturbed"));
+    assert_eq!(hashes("c").len(), 4);
+    // A service manager may start it again when it is done: the runs are kept, and the table is shown.
+    let runs = |name: &str| content(&folder.join(name));
+    let before: Vec<_> = ["c/none-seed-1", "c/topk-density-0.01-lr-0.1-seed-2"].map(runs).into();
+    assert!(done(folder, &start).contains("mean of 2 seeds"));
+    assert_eq!(["c/none-seed-1", "c/topk-density-0.01-lr-0.1-seed-2"].map(runs).to_vec(), before);
+}
+
+fn wait_for_lines(file: &Path, lines: usize) {
+    let start = std::time::Instant::now();
+    while fs::read_to_string(file).map_or(0, |text| text.lines().count()) < lines {
+        assert!(start.elapsed().as_secs() < 120, "{}", file.display());
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn one_command_changes_no_comparison_of_other_settings_and_nothing_that_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let start = |own: &[&'static str]| {
+        let task = ["compare", "--resume-or-start", "c", "--codec", "none", "--codec", "topk", "lr=0.1"];
+        [&task[..], own, &SMALL].concat()
+    };
+    done(folder, &start(&["--steps", "4"]));
+    let before = content(&folder.join("c"));
+    for (own, there, here) in [
+        (&["--steps", "5"][..], "has steps = 4;", "says steps = 5:"),
+        (&["--steps", "4", "--lr", "0.7"], "has nothing of the kind;", "says lr = 0.7:"),
+        (&["--steps", "4", "--seeds", "2"], "has nothing of the kind;", "says seeds = 2:"),
+        (&["--steps", "4", "--codec", "qsgd"], "has nothing of the kind;", "spec = \"qsgd\""),
+        (&["--steps", "4", "--vary", "momentum=0,0.5"], "has nothing of the kind;", "momentum = [0, 0.5]"),
+    ] {
+        let said = refused(folder, &start(own));
+        assert!(said.contains(there) && said.contains(here), "{own:?}: {said}");
+        assert!(said.contains("c: the comparison there ") && said.contains("or another folder"), "{said}");
+        assert_eq!(content(&folder.join("c")), before, "{own:?}");
+    }
+    // Longer, by the command for it; then the new length is that of the comparison.
+    done(folder, &["compare", "--resume", "c", "--steps", "6"]);
+    assert!(refused(folder, &start(&["--steps", "4"])).contains("has steps = 6;"));
+    done(folder, &start(&["--steps", "6"]));
+    // One run, and what is no run at all.
+    done(folder, &[&["train", "--out", "run", "--steps", "4"][..], &SMALL].concat());
+    fs::create_dir(folder.join("thesis")).unwrap();
+    fs::write(folder.join("thesis/thesis.tex"), "years of work").unwrap();
+    for (name, expected) in
+        [("run", "run: one run; go on with: trainer train --resume run"), ("thesis", "not empty")]
+    {
+        let before = content(&folder.join(name));
+        let mut arguments = start(&["--steps", "4"]);
+        arguments[2] = name;
+        assert!(refused(folder, &arguments).contains(expected));
+        assert_eq!(content(&folder.join(name)), before);
+    }
+    for other in [&["--resume", "c"][..], &["--out", "d"], &["--force"]] {
+        assert!(refused(folder, &[&start(&[])[..], other].concat()).contains("cannot be used with"));
+    }
 }
 
 #[test]
@@ -245,7 +332,9 @@ fn a_folder_of_data_is_written_down_exactly_whatever_its_name() {
         assert_eq!(output.status.code(), Some(2));
         assert!(told(&output).contains("other data than the run began with: CRC-32 "), "{}", told(&output));
         let output = run(&["compare", "--resume", &grid, "--steps", "5"], None);
-        assert!(told(&output).contains("data_crc32 = "), "{}", told(&output));
+        let said = told(&output);
+        assert!(said.contains(": other data (CRC-32 ") && said.contains("that none in c"), "{said}");
+        assert!(!said.contains("changed since"), "the settings are what they were: {said}");
         fs::rename(&data, folder.path().join("away")).unwrap();
         assert_eq!(run(&resume, None).status.code(), Some(2));
         fs::rename(folder.path().join("away"), &data).unwrap();
