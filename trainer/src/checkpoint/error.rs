@@ -49,6 +49,16 @@ impl CheckpointError {
         Self::Corrupt { path: path.into(), what: what.into(), before: None }
     }
 
+    /// The same for files of a draft, under the names that they would have got.
+    pub(super) fn moved(self, draft: &Path, place: &Path) -> Self {
+        let moved = |path: PathBuf| path.strip_prefix(draft).map(|name| place.join(name)).unwrap_or(path);
+        match self {
+            Self::Io { path, error } => Self::Io { path: moved(path), error },
+            Self::Foreign { path, what } => Self::Foreign { path: moved(path), what },
+            other => other,
+        }
+    }
+
     pub(super) fn foreign(path: impl Into<PathBuf>, what: impl Into<String>) -> Self {
         Self::Foreign { path: path.into(), what: what.into() }
     }

@@ -1,7 +1,7 @@
 //! Where checkpoints lie, and how one appears whole or not at all.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use gradwire::Layout;
@@ -69,7 +69,11 @@ impl Store {
     ///
     /// `Io`. Every checkpoint that was there still is.
     pub fn write(&self, checkpoint: &Checkpoint, layout: &Layout) -> Result<PathBuf, CheckpointError> {
-        fs::create_dir_all(&self.path).map_err(at(&self.path))?;
+        // The folder of the run is there, or somebody took it away.
+        match fs::create_dir(&self.path) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(at(&self.path)(error)),
+            _ => {}
+        }
         self.remove_drafts()?;
         let draft = self.path.join(format!("{DRAFT}{}", checkpoint.steps));
         let written =
@@ -78,7 +82,7 @@ impl Store {
             // Remains of a failed write may take the room that is missing.
             let _ = fs::remove_dir_all(&draft);
         }
-        let path = written?;
+        let path = written.map_err(|error| error.moved(&draft, &self.path.join(named(checkpoint.steps))))?;
         self.remove_others(checkpoint)?;
         Ok(path)
     }

@@ -11,4 +11,4 @@ pub(crate) use kind::{DECISIVE_BYTES, Kind};
 pub use output::OutputError;
 pub(crate) use output::{ensure_apart, ensure_output};
 pub(crate) use text::{json_fault, read_text, toml_hint};
-pub(crate) use write::write;
+pub(crate) use write::{ensure_writable, write};

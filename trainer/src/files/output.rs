@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::write::{folder_of, unwrapped};
+use super::write::{ensure_writable, folder_of};
 
 /// A result cannot go where the user wants it. The text is one line, without the path.
 #[derive(Debug, thiserror::Error)]
@@ -40,8 +40,7 @@ pub(crate) fn ensure_output(path: &Path, force: bool, inputs: &[&Path]) -> Resul
     }
     let folder = folder_of(path);
     fs::metadata(folder)?;
-    tempfile::tempfile_in(folder).map_err(unwrapped)?;
-    Ok(())
+    Ok(ensure_writable(folder)?)
 }
 
 /// Refuses a place in which one of the inputs lies.

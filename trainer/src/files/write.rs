@@ -10,11 +10,16 @@ use super::durable::{sync, sync_folder};
 
 /// Writes a file whole or not at all, and flushes it to the disk: the content goes to a temporary file in the
 /// same folder, which then takes the name. A link stays one, and the file behind it is replaced. A new file
-/// has the permissions that the user's umask leaves; one that is replaced keeps its own.
+/// has the permissions that the user's umask leaves; one that is replaced keeps its own. An error names no
+/// temporary file.
 pub(crate) fn write(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    write_whole(path, content).map_err(unwrapped)
+}
+
+fn write_whole(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let path = behind_links(path)?;
     let folder = folder_of(&path);
-    let mut file = BufWriter::new(temporary(folder, &path).map_err(unwrapped)?);
+    let mut file = BufWriter::new(temporary(folder, &path)?);
     content(&mut file)?;
     let file = file.into_inner().map_err(|error| error.into_error())?;
     sync(file.as_file(), &path)?;
@@ -47,8 +52,13 @@ fn temporary(folder: &Path, path: &Path) -> io::Result<NamedTempFile> {
     builder.tempfile_in(folder)
 }
 
+/// Tries whether files can be made in a folder.
+pub(crate) fn ensure_writable(folder: &Path) -> io::Result<()> {
+    tempfile::tempfile_in(folder).map(drop).map_err(unwrapped)
+}
+
 /// What the system said, without the name of a temporary file.
-pub(super) fn unwrapped(error: io::Error) -> io::Error {
+fn unwrapped(error: io::Error) -> io::Error {
     match error.to_string().split_once(" at path ") {
         Some((said, _)) => io::Error::new(error.kind(), said),
         None => error,

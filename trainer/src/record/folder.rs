@@ -7,6 +7,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
+use std::time::{Duration, Instant};
 
 use crate::checkpoint::{Store, way_out};
 use crate::files::{self, OutputError, ensure_apart};
@@ -133,7 +134,7 @@ impl Folder {
 
     /// Locks the folder and tries whether it can be written to.
     fn take(path: &Path) -> Result<Self, FolderError> {
-        tempfile::tempfile_in(path).map_err(fault(path))?;
+        files::ensure_writable(path).map_err(fault(path))?;
         let name = path.join(LOCK);
         let file = File::options().create(true).append(true).open(&name).map_err(fault(&name))?;
         match file.try_lock() {
@@ -150,6 +151,7 @@ impl Folder {
     ///
     /// `Io`.
     pub fn inner(&self, name: &str) -> Result<Self, FolderError> {
+        ensure_there(&self.path).map_err(fault(&self.path))?;
         Self::create(&self.path.join(name), true)
     }
 
@@ -203,7 +205,7 @@ impl Folder {
         }
         self.write("metrics.jsonl", &kept)?;
         let file = File::options().append(true).open(&path).map_err(fault(&path))?;
-        Ok((metrics, MetricsFile { path, file: BufWriter::new(file) }))
+        Ok((metrics, MetricsFile::new(path, file)))
     }
 
     /// The first `steps` lines of `metrics.jsonl`.
@@ -233,7 +235,7 @@ impl Folder {
     pub fn metrics(&self) -> Result<MetricsFile, FolderError> {
         let path = self.file("metrics.jsonl");
         let file = File::create(&path).map_err(fault(&path))?;
-        Ok(MetricsFile { path, file: BufWriter::new(file) })
+        Ok(MetricsFile::new(path, file))
     }
 }
 
@@ -288,9 +290,28 @@ fn without_lock(error: io::Error, folder: &Path) -> io::Result<()> {
 pub struct MetricsFile {
     path: PathBuf,
     file: BufWriter<File>,
+    /// When it was last looked whether it has its name still.
+    looked: Instant,
+}
+
+/// Between two such looks.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Refuses to go on without what was there: an open file may still take lines, but no one can read them.
+fn ensure_there(path: &Path) -> io::Result<()> {
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(io::Error::new(error.kind(), "it was here and is gone: was the folder removed or moved?"))
+        }
+        other => other.map(drop),
+    }
 }
 
 impl MetricsFile {
+    fn new(path: PathBuf, file: File) -> Self {
+        Self { path, file: BufWriter::new(file), looked: Instant::now() }
+    }
+
     /// Flushes all lines to the disk: a checkpoint that is there after a power failure has its lines.
     ///
     /// # Errors
@@ -307,6 +328,10 @@ impl MetricsFile {
     /// `Io`.
     pub fn push(&mut self, metrics: &Metrics) -> Result<(), FolderError> {
         let mut write = || -> io::Result<()> {
+            if self.looked.elapsed() >= LOOK_AGAIN {
+                ensure_there(&self.path)?;
+                self.looked = Instant::now();
+            }
             serde_json::to_writer(&mut self.file, metrics)?;
             self.file.write_all(b"\n")?;
             self.file.flush()

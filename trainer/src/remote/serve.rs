@@ -365,8 +365,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Waits until a step can begin. If the user ends the run meanwhile, or too few workers come, it continues
-    /// from here.
+    /// Waits until a step can begin. If the user ends the run meanwhile, or too few workers come, it
+    /// continues from here.
     fn wait_for_quorum(&mut self, step: u64) -> Result<(), RemoteError> {
         let (end, mut saying) = (Deadline::after(self.wait), Saying::new());
         loop {

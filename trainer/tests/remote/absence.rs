@@ -1,4 +1,4 @@
-//! The other end does not come, or not back, within `--wait`: who is missing, where, what may help, and how to
+//! The other end does not come, or not back, within `--wait`: who is missing, where, and how to go on.
 //! go on.
 
 use std::net::TcpListener;

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use super::command_line::trainer;
 
@@ -210,6 +210,7 @@ const WITHOUT: &str = r#"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 static int fails(const char *call) {
     const char *said = getenv("WITHOUT");
     size_t len = strlen(call);
@@ -225,23 +226,61 @@ int fsync(int fd) {
     if (!fstat(fd, &is) && S_ISDIR(is.st_mode) && fails("fsyncdir")) return -1;
     return fails("fsync") ? -1 : next("fsync", fd);
 }
+/* Each look finds the clock an hour before the last one. */
+int clock_gettime(clockid_t id, struct timespec *now) {
+    static long looks;
+    int said = ((int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime"))(id, now);
+    if (!said && id == CLOCK_REALTIME && fails("clock")) now->tv_sec -= 3600 * ++looks;
+    return said;
+}
 int fdatasync(int fd) { return fails("fsync") ? -1 : next("fdatasync", fd); }
 "#;
+
+/// Runs the trainer with a call of the system changed.
+#[cfg(target_os = "linux")]
+fn compiled(folder: &Path) -> impl Fn(&str, &[&str]) -> Output {
+    let library = folder.join("without.so");
+    fs::write(folder.join("without.c"), WITHOUT).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-o", "without.so", "without.c", "-ldl"]).current_dir(folder);
+    assert!(compiler.status().unwrap().success());
+    move |without, arguments| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_trainer"));
+        program.args(arguments).env("LD_PRELOAD", &library).env("WITHOUT", without);
+        program.current_dir(library.parent().unwrap()).output().unwrap()
+    }
+}
+
+/// At every look, as no clock of a real machine does.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_clock_that_is_set_back_changes_no_bit_and_no_duration() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = compiled(folder.path());
+    let hash_and_date = |without: &str| {
+        let own = ["train", "--out", without, "--log-format", "time", "--tensorboard"];
+        let output = run(without, &[&own[..], &SMALL[..8], &["--steps", "40"]].concat());
+        assert!(output.status.success(), "{}", told(&output));
+        let read = |name: &str| fs::read_to_string(folder.path().join(without).join(name)).unwrap();
+        let json = |text: &str| -> serde_json::Value { serde_json::from_str(text).unwrap() };
+        for line in read("metrics.jsonl").lines().map(json) {
+            for key in ["compute_ns", "encode_ns", "exchange_ns", "decode_ns"] {
+                assert!(line[key].as_u64().unwrap() < 60_000_000_000, "{without}: {line}");
+            }
+        }
+        let summary = json(&read("summary.json"));
+        ["/params_hash", "/origin/date"].map(|key| summary.pointer(key).unwrap().to_string())
+    };
+    let ([hash, date], [other_hash, earlier]) = (hash_and_date("nothing"), hash_and_date("clock:1"));
+    assert_eq!(hash, other_hash);
+    assert!(earlier < date, "{earlier} {date}: the clock was not set back");
+}
 
 #[cfg(target_os = "linux")]
 #[test]
 fn a_call_that_a_file_system_lacks_ends_no_run_and_is_noted_once() {
     let folder = tempfile::tempdir().unwrap();
-    let library = folder.path().join("without.so");
-    fs::write(folder.path().join("without.c"), WITHOUT).unwrap();
-    let mut compiler = Command::new("cc");
-    compiler.args(["-shared", "-fPIC", "-o", "without.so", "without.c", "-ldl"]).current_dir(folder.path());
-    assert!(compiler.status().unwrap().success());
-    let run = |without: &str, arguments: &[&str]| {
-        let mut program = Command::new(env!("CARGO_BIN_EXE_trainer"));
-        program.args(arguments).env("LD_PRELOAD", &library).env("WITHOUT", without);
-        program.current_dir(folder.path()).output().unwrap()
-    };
+    let run = compiled(folder.path());
     // EPERM, EINVAL, ENOLCK, ENOSYS, EOPNOTSUPP, ENOTSUPP.
     for (without, notes) in [
         ("fsyncdir:22", 1),
@@ -273,6 +312,48 @@ fn a_call_that_a_file_system_lacks_ends_no_run_and_is_noted_once() {
     }
 }
 
+/// Files longer than so many KiB cannot be written: what a full disk looks like to a program.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_said_of_the_file_that_was_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("gradient"), gradient()).unwrap();
+    let small = &SMALL[..8];
+    // Its checkpoints are longer than its first lines of metrics.
+    let wide = [&["--hidden", "64"], &small[2..]].concat();
+    let train = ["train", "--steps", "60", "--checkpoint-every", "20", "--force", "--out", "run"];
+    let compare = ["compare", "--steps", "60", "--codec", "none", "--force", "--out", "c"];
+    let encode = ["codec", "encode", "--codec", "f16", "--input", "gradient", "--output", "frame"];
+    let advise = ["advise", "--compute-ms", "5", "--codec", "f16", "--iters", "1", "--input", "gradient"];
+    let commands: [(Vec<&str>, &[u32]); 4] = [
+        ([&train[..], &wide].concat(), &[0, 1, 4, 8, 16]),
+        ([&compare[..], small].concat(), &[0, 4, 32]),
+        (encode.to_vec(), &[0]),
+        ([&advise[..], &["--save-costs", "costs"]].concat(), &[0]),
+    ];
+    let mut blamed = std::collections::BTreeSet::new();
+    let tries =
+        commands.iter().flat_map(|(command, limits)| limits.iter().map(move |limit| (command, limit)));
+    for (command, limit) in tries {
+        let script = format!("trap '' XFSZ; ulimit -f {limit}; exec \"$0\" \"$@\"");
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &script, env!("CARGO_BIN_EXE_trainer")]).args(command).current_dir(folder.path());
+        let output = shell.output().unwrap();
+        let said = told(&output);
+        assert_eq!(output.status.success(), !said.contains("File too large"), "{limit} {command:?}: {said}");
+        assert!([".gradwire-", ".draft-", ".tmp"].iter().all(|name| !said.contains(name)), "{said}");
+        let place = said.split_once(": File too large").and_then(|(before, _)| before.rsplit(' ').next());
+        blamed.extend(place.map(str::to_owned));
+        let mut drafts = Command::new("find");
+        drafts.arg(folder.path()).args(["-name", ".gradwire-*", "-o", "-name", ".draft-*"]);
+        assert!(drafts.output().unwrap().stdout.is_empty(), "{limit} {command:?}");
+    }
+    for file in ["run/config.toml", "run/metrics.jsonl", "c/grid.toml", "frame", "costs"] {
+        assert!(blamed.contains(file), "{file}: {blamed:?}");
+    }
+    assert!(blamed.iter().any(|file| file.starts_with("run/checkpoints/step-000000")), "{blamed:?}");
+}
+
 #[test]
 fn what_cannot_be_written_at_the_end_is_shown_all_the_same() {
     let folder = tempfile::tempdir().unwrap();
@@ -292,4 +373,47 @@ fn what_cannot_be_written_at_the_end_is_shown_all_the_same() {
     let output = trainer(folder.path(), &[&["train", "--force", "--out", "run"][..], &SMALL].concat());
     assert_eq!(output.status.code(), Some(1), "{}", told(&output));
     assert!(String::from_utf8_lossy(&output.stdout).contains("accuracy"));
+}
+
+/// A run that nobody can read ends soon, with or without checkpoints.
+#[cfg(unix)]
+#[test]
+fn a_folder_that_is_taken_away_ends_its_run_and_no_half_of_one_appears() {
+    let long = [&SMALL[..8], &["--steps", "100000000", "--codec", "none"]].concat();
+    for (command, run, checkpoints) in
+        [("train", "out", "0"), ("train", "out", "5"), ("compare", "out/none-seed-1", "0")]
+    {
+        for is_moved in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let mut program = Command::new(env!("CARGO_BIN_EXE_trainer"));
+            program.args([command, "--out", "out", "--checkpoint-every", checkpoints]).args(&long);
+            program.current_dir(folder.path()).stdout(Stdio::null()).stderr(Stdio::piped());
+            let mut child = program.spawn().unwrap();
+            let lines = folder.path().join(run).join("metrics.jsonl");
+            wait_until(|| fs::metadata(&lines).is_ok_and(|found| found.len() > 0));
+            match is_moved {
+                true => fs::rename(folder.path().join("out"), folder.path().join("elsewhere")).unwrap(),
+                // It may be written to meanwhile.
+                false => wait_until(|| fs::remove_dir_all(folder.path().join("out")).is_ok()),
+            }
+            wait_until(|| child.try_wait().unwrap().is_some());
+            let output = child.wait_with_output().unwrap();
+            let said = told(&output);
+            assert_eq!(output.status.code(), Some(1), "{said}");
+            assert!(
+                said.contains("out/") && (said.contains("is gone") || said.contains("No such file")),
+                "{said}"
+            );
+            assert!(!folder.path().join("out").exists(), "{command}: {said}");
+        }
+    }
+}
+
+#[cfg(unix)]
+fn wait_until(mut is_true: impl FnMut() -> bool) {
+    let start = std::time::Instant::now();
+    while !is_true() {
+        assert!(start.elapsed().as_secs() < 60);
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
 }
