@@ -1,8 +1,8 @@
 //! The size of a sparse unit's sections and of a levels unit's body under every coder, found by encoding
 //! their content.
 
-use gradwire::format::{FrameUnit, UnitInfo};
-use gradwire::{Decoder, Encoder, Grad, LayoutRef, Limits, Source, Spec, StepKey, Unit};
+use gradwire::format::{FrameUnit, Outline, UnitInfo};
+use gradwire::{Encoder, Grad, LayoutRef, Limits, Source, Spec, StepKey, Unit};
 use serde::Serialize;
 
 use super::table::grouped;
@@ -89,8 +89,5 @@ fn encoded(spelling: &str, values: &[f32]) -> Option<UnitInfo> {
     let units = [Unit::whole(values.len())];
     let mut encoder = Encoder::new();
     let frame = encoder.encode(&codec, key, &layout, &units, Grad::F32(values), None).ok()?;
-    let mut decoder = Decoder::new();
-    let frame = decoder.parse(frame, &layout, &Limits::for_layout(&layout)).ok()?;
-    let unit = frame.units().next()?;
-    Some(unit.info())
+    Outline::read(frame, &Limits::for_layout(&layout)).ok()?.units().next()
 }

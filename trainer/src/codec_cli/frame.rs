@@ -63,6 +63,10 @@ impl Messages {
         if needed > actual {
             return Err(FileFault::Truncated { needed, actual });
         }
+        if start == 0 {
+            // Most files are one frame, whose bytes need no more room than they have.
+            self.bytes.reserve_exact(header.body_bytes as usize);
+        }
         file.take(header.body_bytes.into()).read_to_end(&mut self.bytes)?;
         self.ends.push(self.bytes.len());
         Ok(())
@@ -113,6 +117,7 @@ impl Messages {
             if *first.get_or_insert(own) != own {
                 return Err(wrong("layout, divisor or step are not those of the first"));
             }
+            units.reserve(header.unit_count.into());
             units.extend(outline.units().map(|info| (info.unit, number)));
         }
         let end = end_of(&mut units)?;

@@ -34,11 +34,16 @@ pub struct InspectArgs {
     pub max_elements: Option<usize>,
 }
 
-/// The most coordinates for which a file of `bytes` bytes is decoded without a layout, and encoded again by
-/// other coders: enough for usual frames, and not what any frame can claim. Of larger frames only the
-/// structure is checked.
+/// The most coordinates for which a file of `bytes` bytes is decoded without a layout: enough for usual
+/// frames, and not what any frame can claim. Of larger frames only the structure is checked.
 fn decoded_without_layout(bytes: usize) -> usize {
     bytes.saturating_mul(64).saturating_add(1 << 20)
+}
+
+/// The most coordinates of a unit that is encoded again by other coders, which takes several times the memory
+/// and the time of decoding it.
+fn encoded_again(bytes: usize) -> usize {
+    bytes.saturating_mul(16).saturating_add(1 << 20)
 }
 
 /// Shows the frames. For a frame with a wrong checksum it shows the header, and then fails.
@@ -120,7 +125,8 @@ impl Inspect<'_> {
         let outline = outline.map_err(|error| too_many(error, self.claims))?;
         let own_end = || outline.units().last().map_or(0, |info| info.unit.range().end);
         let layout = LayoutRef::opaque(self.end.unwrap_or_else(own_end), outline.header().fingerprint);
-        let limits = lone_limits(self.messages.total_bytes(), self.decoded());
+        let bytes_of_file = self.messages.total_bytes();
+        let limits = lone_limits(bytes_of_file, decoded_without_layout(bytes_of_file));
         let outlined = |checked| {
             let units = outline.units().map(|info| UnitReport::new(&info)).collect();
             Ok(GradientReport::new(outline.step(), units, bytes.len(), checked))
@@ -141,12 +147,8 @@ impl Inspect<'_> {
     ) -> Result<GradientReport, FileFault> {
         let mut decoder = Decoder::new();
         let frame = decoder.parse(bytes, layout, limits)?;
-        let units = frame.units().map(|unit| UnitReport::decoded(&unit, self.decoded())).collect();
+        let most = encoded_again(self.messages.total_bytes());
+        let units = frame.units().map(|unit| UnitReport::decoded(&unit, most)).collect();
         Ok(GradientReport::new(frame.step(), units, bytes.len(), Checked::Completely))
-    }
-
-    /// Coordinates of a unit for which memory may be taken because of the bytes of the file.
-    fn decoded(&self) -> usize {
-        decoded_without_layout(self.messages.total_bytes())
     }
 }

@@ -1,11 +1,13 @@
 //! Lines for programs.
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 
 use super::error::CliError;
 
 /// One object as one line of JSON.
 pub(super) fn write_line(out: &mut impl Write, object: &impl serde::Serialize) -> Result<(), CliError> {
-    let line = serde_json::to_string(object).map_err(|error| CliError::Output(io::Error::from(error)))?;
-    writeln!(out, "{line}").map_err(CliError::Output)
+    // Not as one text in memory: a frame may have many units.
+    let mut out = BufWriter::new(out);
+    let written = serde_json::to_writer(&mut out, object).map_err(io::Error::from);
+    written.and_then(|()| writeln!(out)).and_then(|()| out.flush()).map_err(CliError::Output)
 }

@@ -208,6 +208,9 @@ impl UnitReport {
     }
 }
 
+/// Units that the table shows: nobody reads more, and each takes kilobytes while the table is made.
+const MOST_ROWS: usize = 1000;
+
 /// Titles of the table of units.
 const UNIT_TITLES: [(&str, &str); 10] = [
     ("unit", ""),
@@ -283,14 +286,17 @@ impl GradientReport {
     fn write_units(&self, out: &mut impl Write) -> io::Result<()> {
         writeln!(out)?;
         let mut table = Table::new(&UNIT_TITLES);
-        self.units.iter().for_each(|unit| table.push(unit.cells()));
+        self.units.iter().take(MOST_ROWS).for_each(|unit| table.push(unit.cells()));
         table.write(out)?;
+        if self.units.len() > MOST_ROWS {
+            writeln!(out, "and {} more units: --json shows all", grouped(self.units.len() - MOST_ROWS))?;
+        }
         writeln!(
             out,
             "held: coordinates with a value; index: of levels units, the norms; bits/coord: index and values together"
         )?;
-        let mut others =
-            self.units.iter().filter_map(|unit| Some((unit.unit, unit.alternatives.as_ref()?))).peekable();
+        let others = self.units.iter().filter_map(|unit| Some((unit.unit, unit.alternatives.as_ref()?)));
+        let mut others = others.take(MOST_ROWS).peekable();
         if others.peek().is_some() {
             writeln!(
                 out,
