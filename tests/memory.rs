@@ -7,8 +7,9 @@ use gradwire::state::{ArrayLen, DecayError, Keeper, Moved, Remapped, SaveError, 
 use gradwire::{
     DecodeError, Encoder, Grad, Layout, LayoutRef, Memory, Source, Spec, StepKey, TensorRef, Unit,
 };
+use gradwire_tests::golden::parse_states;
 use gradwire_tests::inputs::{Input, Words};
-use gradwire_tests::manifest;
+use gradwire_tests::manifest::{self, Line, digest};
 use gradwire_tests::naive::checksum::crc32c;
 use gradwire_tests::run::bits;
 
@@ -352,17 +353,42 @@ fn worked_memories() -> Vec<(Vec<u8>, Vec<f32>)> {
     worked.collect()
 }
 
-/// The memories of the worked examples, with the names of the files that hold their bytes.
-fn golden_memories() -> Vec<(&'static str, Memory<'static>)> {
-    let plain = || Memory::new(vec![0.5, 0.0]);
-    let lengths = StateLen::default().with_array("rows", 2).with_array("columns", 1);
-    let state = UnitState::from_words([1, 2, 3, 4]);
-    vec![
-        ("residual", Memory::new(vec![0.5, 0.0, 0.0, 1.0])),
-        ("momentum_and_states", plain().with_momentum(vec![2.0, -1.0]).with_states(vec![state])),
-        ("factors", plain().with_factors(vec![1.0, 0.25, 0.0])),
-        ("arrays", plain().with_arrays(lengths.arrays().to_vec(), vec![1.0, 0.25, -1.0])),
-    ]
+/// The numbers after `list:`.
+fn listed(text: &str) -> Vec<f32> {
+    let numbers = text.strip_prefix("list:").expect("a list");
+    numbers.split(',').map(|number| number.parse().expect("a number")).collect()
+}
+
+/// The memory that a line of the manifest describes.
+fn described(line: &Line) -> Memory<'static> {
+    let mut memory = Memory::new(listed(line.value("residual")));
+    if let Some(momentum) = line.find("momentum") {
+        memory = memory.with_momentum(listed(momentum));
+    }
+    if let Some(states) = line.find("states") {
+        memory = memory.with_states(parse_states(states));
+    }
+    if let Some(factors) = line.find("factors") {
+        memory = memory.with_factors(listed(factors));
+    }
+    if let Some(arrays) = line.find("arrays") {
+        let (mut lengths, mut values) = (StateLen::default(), Vec::new());
+        for (name, numbers) in arrays.split('+').map(|array| array.split_once(':').expect("name and values"))
+        {
+            let numbers = listed(&format!("list:{numbers}"));
+            lengths = lengths.with_array(name.to_owned().leak(), numbers.len());
+            values.extend(numbers);
+        }
+        memory = memory.with_arrays(lengths.arrays().to_vec(), values);
+    }
+    memory
+}
+
+/// The golden memories, with the names of the files that hold their bytes, and the digest of what they hold.
+fn golden_memories() -> Vec<(String, Memory<'static>, String)> {
+    let lines = manifest::lines(&manifest::folder("golden/memories"));
+    let of = |line: &Line| (line.value("file").to_owned(), described(line), line.value("values").to_owned());
+    lines.iter().map(of).collect()
 }
 
 fn saved(memory: &Memory<'_>, layout: &LayoutRef<'_>) -> Vec<u8> {
@@ -381,20 +407,23 @@ fn contents(memory: &Memory<'_>) -> Vec<u32> {
 }
 
 #[test]
-fn golden_memories_are_saved_and_loaded_as_format_md_works_them_out() {
+fn golden_memories_are_saved_and_loaded_as_they_are_worked_out() {
     let worked = worked_memories();
     assert_eq!(worked.len(), golden_memories().len());
-    for ((name, mut memory), (bytes, values)) in golden_memories().into_iter().zip(worked) {
+    for (name, mut memory, stated) in golden_memories() {
         let path = manifest::folder("golden").join(format!("memories/{name}.bin"));
         let golden = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        assert_eq!(golden, bytes, "{name}: FORMAT.md has other bytes");
+        let (_, values) = worked.iter().find(|(bytes, _)| *bytes == golden).expect("it is worked out");
+        assert_eq!(digest(values), stated, "{name}: other values are worked out");
         let layout = LayoutRef::flat(memory.len());
         assert_eq!(saved(&memory, &layout), golden, "{name}: other bytes");
         let expected = contents(&memory);
         memory.clear();
         memory.load(&layout, &golden).unwrap();
         assert_eq!(contents(&memory), expected, "{name}");
-        assert_eq!(bits(&values), expected[..values.len()], "{name}: FORMAT.md has other values");
+        // The states have no values.
+        let floats = expected.len() - 4 * memory.states().len();
+        assert_eq!(bits(values), expected[..floats], "{name}");
     }
 }
 
@@ -407,7 +436,7 @@ fn memories_with_arrays_are_refused_cut_flipped_or_elsewhere_and_change_nothing(
         let total = lengths.arrays().iter().map(|array| array.len).sum();
         Memory::new(vec![7.0; 2]).with_arrays(lengths.arrays().to_vec(), vec![9.0; total])
     };
-    let (_, memory) = golden_memories().pop().unwrap();
+    let (_, memory, _) = golden_memories().pop().unwrap();
     let bytes = saved(&memory, &layout);
     let refused = |mut into: Memory<'static>, bytes: &[u8]| {
         let before = contents(&into);
@@ -470,7 +499,7 @@ fn arrays_move_with_the_tensors_or_whole_or_begin_anew() {
 
 #[test]
 fn views_and_slices_have_the_arrays_of_the_whole_layout() {
-    let (_, mut memory) = golden_memories().pop().unwrap();
+    let (_, mut memory, _) = golden_memories().pop().unwrap();
     assert_eq!(memory.view(0..1).array("columns"), Some(&[-1.0][..]));
     assert_eq!(memory.view(0..1).array("none"), None);
     memory.slice(1..2).array_mut("rows").unwrap()[1] = 8.0;

@@ -3,11 +3,9 @@
 
 usage: run.py [FOLDER ...]
 
-Without folders: FORMAT.md, format.json, tests/golden, tests/golden/voids, tests/bad and tests/messages. Of FORMAT.md, sections must be numbered in order,
-links must lead somewhere, tables must be those of format.json, and worked frames must be golden ones. A folder has a manifest.txt of lines of key=value words. Those
-read here are `file` (the frame is FILE.bin), `layout`, `rules` (there are several frames, `frames` in number), `limit` (the only one that is set, as FIELD:NUMBER), `reader`
-(`memory`, `full-memory` or `factor-memory` for a saved memory, `void` for a void frame), and what is expected: `error` (named as in FORMAT.md, section 11.2),
-`values` (bits of each value, or an FNV-1a hash), `step` and `index` of a void frame, or a dump of the decoded gradient beside the frame, FILE.f32.
+Without folders: FORMAT.md, format.json, and the five folders that tests/golden/README.md names. Of FORMAT.md, sections must be numbered in order,
+links must lead somewhere, tables must be those of format.json, and worked frames must be golden ones. A folder has a manifest.txt, whose words
+tests/golden/README.md explains. A dump of the decoded gradient beside the frame, FILE.f32, may stand in place of `values`.
 Ends with code 1 if anything differs or nothing was compared. Standard library only.
 """
 
@@ -26,6 +24,9 @@ import tables
 from decode import Decoder, FrameError, Layout, Limits, crc32c, decode_frames, decode_memory, decode_void, frames, to_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
+
+# The folders of tests that have a manifest.
+FOLDERS = ("golden", "golden/voids", "golden/memories", "messages", "bad")
 
 # A block of FORMAT.md: its kind, shapes, hex and values.
 WORKED = re.compile(
@@ -228,21 +229,28 @@ def folder_frames(folder):
     for words in manifest(folder):
         path = folder / f"{words['file']}.bin"
         layout = Layout.parse(words["layout"])
-        kind = "frames" if "rules" in words else words.get("reader", "frame")
+        kind = words.get("reader", "frame")
         actual = outcome(path.read_bytes(), layout, kind, limits_of(words))
         dump = path.with_suffix(".f32")
         if "index" in words:
-            void = outcome(path.read_bytes(), layout, "void")
-            yield str(path), f"step {words['step']}, coordinate {words['index']}", void
-            yield str(path), "Void", actual
+            yield str(path), f"step {words['step']}, coordinate {words['index']}", actual
+            yield str(path), "Void", outcome(path.read_bytes(), layout)
         elif "error" in words:
             yield str(path), error_name(words["error"]), actual
         elif dump.exists():
             yield str(path), dump.read_bytes(), actual
         else:
             yield str(path), words["values"], actual if isinstance(actual, str) else digest(actual)
-        if kind == "frames":
+        if "frames" in words:
             yield f"{path}, frames", words["frames"], str(len(list(frames(path.read_bytes()))))
+
+
+def manifest_words():
+    """Yields the words of each manifest that tests/golden/README.md does not explain."""
+    text = (ROOT / "tests" / "golden" / "README.md").read_text(encoding="utf-8")
+    explained = {word for row in re.findall(r"^\| (`[^|]*) \|", text, re.MULTILINE) for word in re.findall(r"`(\w+)`", row)}
+    for name in FOLDERS:
+        yield f"words of tests/{name}", [], sorted({word for words in manifest(ROOT / "tests" / name) for word in words} - explained)
 
 
 def frames_without_layout(folder):
@@ -308,10 +316,10 @@ def main():
         ("worked frames of FORMAT.md", worked_frames()),
         ("worked frames that are golden", written_frames()),
         ("files of several messages", several_messages()),
+        ("words of manifests", manifest_words()),
     ]
     sources = of_page if len(sys.argv) == 1 else []
-    named = ("golden", "golden/voids", "bad", "messages")
-    folders = sys.argv[1:] or [ROOT / "tests" / name for name in named]
+    folders = sys.argv[1:] or [ROOT / "tests" / name for name in FOLDERS]
     if len(sys.argv) == 1:
         sources.append(("golden frames without their layouts", frames_without_layout(folders[0])))
     sources += [(str(folder), folder_frames(Path(folder))) for folder in folders]

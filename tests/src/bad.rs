@@ -1,14 +1,5 @@
-//! The manifest of `bad/`: bytes that must be refused, and with which error.
-//!
-//! | word | says |
-//! | --- | --- |
-//! | `file` | the bytes are in `bad/FILE.bin` |
-//! | `error` | the error, as `Debug` prints it, without spaces |
-//! | `error32` | the error where addresses have 32 bits, where that is another: a count may not fit there |
-//! | `layout` | shapes, as in `golden/` |
-//! | `limit` | `field:value` of the one limit that is set; the others stand in nobody's way |
-//! | `reader` | where the bytes are no frame but a saved memory: `memory` of a residual, `full-memory` with momentum and a state,
-//! | | `factor-memory` with two factors; or `void` where they are to be a void frame |
+//! The manifest of `bad/`: bytes that must be refused, and with which error. `golden/README.md` explains the
+//! words.
 
 use crate::manifest::{self, Line};
 use crate::run;

@@ -1,24 +1,5 @@
-//! The manifest of `golden/`: how each frame was made, and what it decodes to.
-//!
-//! | word | says |
-//! | --- | --- |
-//! | `file` | the frame is in `golden/FILE.bin` |
-//! | `codec` | spelling; its memory and units are those of the frame |
-//! | `layout` | shapes: tensors separated by `+`, dimensions by `x`, `-` for a scalar |
-//! | `units` | units as `id:start:len` or `id:start:len:dense`, separated by `;`, where not those of the spelling |
-//! | `divisor` | `senders` where the frame asks for that mean; else it is that over contributors |
-//! | `packet` | which of the packets is in the file; only with `max_packet_bytes` in the spelling |
-//! | `seed` `step` `rank` | the key |
-//! | `format` | of the gradient |
-//! | `input` | the gradient, see [`Input`] |
-//! | `residual` | what was kept back before; only with a memory |
-//! | `momentum` | the momentum before; only with a memory that holds it |
-//! | `states` | words of the unit states before, hexadecimal, four for each, separated by commas; only with such a memory |
-//! | `values` | what an accumulator of zeros holds after the frame was added: exact bits, or a hash of many |
-//! | `kept` | what is kept back after encoding, in the same way; only with a memory |
-//! | `kept_momentum`, `kept_states` | momentum and states after encoding |
-//!
-//! To add a frame, append a line with `values=?` and run `cargo run -p gradwire-tests --bin golden`.
+//! The manifest of `golden/`: how each frame was made, and what it decodes to. `golden/README.md` explains
+//! the words.
 
 use crate::inputs::Input;
 use crate::manifest::{self, Line, digest};

@@ -1,16 +1,5 @@
 //! The manifest of `messages/`: gradients of which the tensors fall under several rules, as the frames of all
-//! groups.
-//!
-//! The words are those of [`golden`](crate::golden), but for these:
-//!
-//! | word | says |
-//! | --- | --- |
-//! | `file` | the frames are in `messages/FILE.bin`, one behind the other |
-//! | `rules` | the rules, instead of `codec`; memory and units follow from them |
-//! | `names` | names of the tensors, separated by `+` |
-//! | `frames` | how many frames there are |
-//!
-//! To add one, append a line with `values=?` and run `cargo run -p gradwire-tests --bin golden`.
+//! groups. `golden/README.md` explains the words.
 
 use crate::golden::{parse_states, spelled_states};
 use crate::inputs::Input;

@@ -1,14 +1,4 @@
-//! The manifest of `golden/voids/`: void frames, and what each says.
-//!
-//! | word | says |
-//! | --- | --- |
-//! | `file` | the frame is in `golden/voids/FILE.bin` |
-//! | `codec` | spelling of the method that would have made the frame |
-//! | `layout` | shapes, as in `golden/` |
-//! | `step` | the step |
-//! | `index` | the coordinate that is to blame |
-//!
-//! To add a frame, append a line and run `cargo run -p gradwire-tests --bin golden`.
+//! The manifest of `golden/voids/`: void frames, and what each says. `golden/README.md` explains the words.
 
 use crate::manifest::{self, Line};
 use crate::run;

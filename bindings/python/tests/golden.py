@@ -1,4 +1,4 @@
-"""The golden frames of the repository: how each was made, and what it decodes to. See tests/src/golden.rs."""
+"""The golden frames of the repository: how each was made, and what it decodes to. See tests/golden/README.md."""
 
 from __future__ import annotations
 
