@@ -47,6 +47,8 @@ class Raised:
 def _main(rank: int, world: int, meeting: str, end: Connection, call: Callable[..., Any], args: Sequence[Any]) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world)
+    # A rank that is done at once would close connections that the others have not accepted yet: their meeting fails.
+    dist.barrier()
     started = time.monotonic()
     try:
         result = call(rank, world, *args)
