@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use gradwire::{Grad, Memory, Selection, StepKey};
 
 use crate::error::TransportError;
-use crate::exchange::{Exchange, ExchangeError, Progress, Report, Setting, Work};
+use crate::exchange::{Care, Exchange, ExchangeError, Progress, Report, Setting, Work};
 use crate::tag::{Deadline, Tag};
 use crate::transport::Transport;
 
@@ -38,9 +38,6 @@ impl Exchange {
         memory: Option<&mut Memory<'_>>,
         deadline: Deadline,
     ) -> Result<(), ExchangeError> {
-        if self.has_server() {
-            return self.start_served(transport, key, grad, None, memory, deadline);
-        }
         self.begin_over(transport, key, memory.as_deref(), deadline)?;
         self.run_encode(transport, grad, None, memory, deadline)
     }
@@ -68,20 +65,13 @@ impl Exchange {
         let key = self.set_selected(selection, at)?;
         // Rounds change the memory when the mean is complete.
         let is_summed = self.is_summed();
-        if !self.has_server() {
-            self.begin_over(transport, key, memory.as_deref(), deadline)?;
-        } else {
-            self.note_before(memory.as_deref());
-        }
+        self.begin_over(transport, key, memory.as_deref(), deadline)?;
         if let Some(memory) = memory.as_deref_mut().filter(|_| !is_summed) {
             selection.keep(memory);
         }
         // What is measured without a memory is measured against these values.
         let values = if is_summed || memory.is_none() { selection.values() } else { &[] };
         let (grad, selected) = (Grad::F32(values), Some((&*selection, at)));
-        if self.has_server() {
-            return self.start_served(transport, key, grad, selected, memory, deadline);
-        }
         self.run_encode(transport, grad, selected, memory, deadline)
     }
 
@@ -134,9 +124,6 @@ impl Exchange {
         mut memory: Option<&mut Memory<'_>>,
         deadline: Deadline,
     ) -> Result<Report, ExchangeError> {
-        if self.has_server() {
-            return self.finish_served(transport, mean, memory, deadline);
-        }
         let by = nanos(deadline);
         self.drive(transport, deadline, |exchange, now| {
             exchange.complete(mean, memory.as_deref_mut(), now, by)
@@ -182,7 +169,11 @@ impl Exchange {
     /// Sends the next message, waiting for room until the deadline. `None` if there is none to send.
     fn post_next(&mut self, transport: &mut dyn Transport, by: Deadline) -> Option<bool> {
         let next = self.outgoing()?;
-        let (id, sent) = (next.id, transport.send(next.to, next.tag, next.bytes, by));
+        let sent = match next.care {
+            Care::Packet(until) => transport.send_packet(next.to, next.tag, next.bytes, at(until)),
+            _ => transport.send(next.to, next.tag, next.bytes, by),
+        };
+        let id = next.id;
         let is_sent = sent.is_ok();
         match sent {
             Ok(()) => self.sent(id),

@@ -5,7 +5,7 @@ use crate::collective::Reduce;
 use crate::counters::Counters;
 use crate::error::TransportError;
 use crate::rank::{Membership, Rank, RankSet};
-use crate::tag::{Deadline, Tag};
+use crate::tag::{Deadline, Tag, Wanted};
 use crate::transport::Transport;
 
 macro_rules! forward {
@@ -53,7 +53,7 @@ macro_rules! forward {
 
             fn recv_any(
                 &mut self,
-                wanted: &[(Rank, Tag)],
+                wanted: &[Wanted],
                 into: &mut Vec<u8>,
                 by: Deadline,
             ) -> Result<(Rank, Tag), TransportError> {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::rank::Rank;
-use crate::tag::Tag;
+use crate::tag::{Tag, Wanted};
 
 /// How many recently taken messages are remembered, to tell late duplicates from new messages.
 const REMEMBERED: usize = 512;
@@ -134,9 +134,22 @@ impl Inbox {
         Some(self.remove(at))
     }
 
-    /// Hands out the first of these messages that is here.
-    pub fn take_any(&mut self, wanted: &[(Rank, Tag)]) -> Option<((Rank, Tag), Vec<u8>)> {
-        wanted.iter().find_map(|&(from, tag)| Some(((from, tag), self.take(from, tag)?)))
+    /// Hands out the first of these messages that is here; of several chunks, the lowest.
+    pub fn take_any(&mut self, wanted: &[Wanted]) -> Option<((Rank, Tag), Vec<u8>)> {
+        let at = wanted.iter().find_map(|wanted| self.find_any(wanted))?;
+        let (tag, from) = self.held[at].key;
+        Some(((from, tag), self.remove(at)))
+    }
+
+    fn find_any(&self, wanted: &Wanted) -> Option<usize> {
+        let first = self.find((wanted.tag, wanted.from));
+        if wanted.chunks == 1 {
+            return first.ok();
+        }
+        let start = first.unwrap_or_else(|at| at);
+        let last = wanted.tag.chunk(wanted.tag.chunk.saturating_add(wanted.chunks - 1));
+        let near = self.held[start..].iter().take_while(|held| held.key.0 <= last);
+        near.enumerate().find(|(_, held)| held.key.1 == wanted.from).map(|(at, _)| start + at)
     }
 
     /// Hands out the message with `tag` of the lowest rank; called again, they come in rank order.

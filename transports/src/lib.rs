@@ -77,5 +77,5 @@ mod transport;
 pub use counters::{Counters, Traffic};
 pub use error::TransportError;
 pub use rank::{Membership, Rank, RankSet};
-pub use tag::{Deadline, Tag};
+pub use tag::{Deadline, Tag, Wanted};
 pub use transport::Transport;

@@ -7,7 +7,7 @@ use crate::error::TransportError;
 use crate::inbox::{Admission, Inbox, InboxLimits};
 use crate::rank::Rank;
 use crate::spares::Spares;
-use crate::tag::{Deadline, Tag};
+use crate::tag::{Deadline, Tag, Wanted};
 
 #[derive(Debug)]
 pub(crate) struct Mailbox {
@@ -26,7 +26,7 @@ struct Slot {
     /// By position of the sender.
     senders_gone: Vec<bool>,
     /// The messages for any of which the owner waits.
-    awaited: Vec<(Rank, Tag)>,
+    awaited: Vec<Wanted>,
 }
 
 /// An owner seldom waits for more messages at a time. The first wait may come late, and should not be the
@@ -90,12 +90,12 @@ impl Mailbox {
     /// Waits for any of the messages, which come from senders at the positions that `position` tells.
     pub(crate) fn take(
         &self,
-        wanted: &[(Rank, Tag)],
+        wanted: &[Wanted],
         position: impl Fn(Rank) -> Result<usize, TransportError>,
         into: &mut Vec<u8>,
         deadline: Deadline,
     ) -> Result<(Rank, Tag), TransportError> {
-        wanted.iter().try_for_each(|(from, _)| position(*from).map(|_| ()))?;
+        wanted.iter().try_for_each(|wanted| position(wanted.from).map(|_| ()))?;
         let mut slot = self.lock();
         loop {
             if let Some((found, bytes)) = slot.inbox.take_any(wanted) {
@@ -103,7 +103,7 @@ impl Mailbox {
                 self.room.notify_all();
                 return Ok(found);
             }
-            for &(from, tag) in wanted {
+            for &Wanted { from, tag, .. } in wanted {
                 if slot.inbox.is_retired(tag) {
                     return Err(TransportError::Retired { tag });
                 }
@@ -112,7 +112,7 @@ impl Mailbox {
                 }
             }
             if deadline.has_passed() {
-                let (from, tag) = wanted[0];
+                let Wanted { from, tag, .. } = wanted[0];
                 return Err(TransportError::Timeout { from, tag });
             }
             slot.awaited.extend_from_slice(wanted);
@@ -142,7 +142,7 @@ impl Mailbox {
 
     /// Wakes the owner if it waits for this message, among others.
     fn tell(&self, slot: &Slot, from: Rank, tag: Tag) {
-        if slot.awaited.contains(&(from, tag)) {
+        if slot.awaited.iter().any(|wanted| wanted.holds(from, tag)) {
             self.arrived.notify_one();
         }
     }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use crate::rank::Rank;
+
 /// Names one message between two ranks. Ordered by epoch, then step, unit and chunk.
 ///
 /// A sender uses each tag once for each receiver. A message with a repeated tag counts as a duplicate and is
@@ -56,6 +58,30 @@ impl fmt::Display for Tag {
             Self { step: Self::FIRST_BESIDE_STEPS.., .. } => f.write_str("between steps"),
             Self { step, .. } => write!(f, "step {step}"),
         }
+    }
+}
+
+/// What a rank waits for: a message of a sender, or any of several whose tags differ in the chunk alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The sender.
+    pub from: Rank,
+    /// The tag with the first chunk.
+    pub tag: Tag,
+    /// The number of chunks, at least 1.
+    pub chunks: u32,
+}
+
+impl Wanted {
+    /// The message of `from` with `tag`.
+    pub const fn one(from: Rank, tag: Tag) -> Self {
+        Self { from, tag, chunks: 1 }
+    }
+
+    /// Whether it names that message.
+    pub fn holds(&self, from: Rank, tag: Tag) -> bool {
+        let is_chunk = |chunk: u32| chunk.checked_sub(self.tag.chunk).is_some_and(|at| at < self.chunks);
+        from == self.from && tag.chunk(self.tag.chunk) == self.tag && is_chunk(tag.chunk)
     }
 }
 
@@ -133,6 +159,20 @@ mod tests {
         for session in [0, 1, u64::MAX] {
             assert_eq!(shown(Tag::JOINING, session, 4, 1), "on joining the run");
         }
+    }
+
+    #[test]
+    fn several_chunks_are_wanted_of_one_sender_and_one_unit() {
+        let tag = Tag::new(1, 2).unit(3).chunk(4);
+        let wanted = Wanted { from: Rank(5), tag, chunks: 2 };
+        let named: Vec<_> = (0..9).filter(|&chunk| wanted.holds(Rank(5), tag.chunk(chunk))).collect();
+        assert_eq!(named, [4, 5]);
+        for other in [Tag::new(0, 2).unit(3).chunk(4), Tag::new(1, 3).unit(3).chunk(4), tag.unit(4)] {
+            assert!(!wanted.holds(Rank(5), other));
+        }
+        assert!(!wanted.holds(Rank(6), tag));
+        let last = Wanted { chunks: u32::MAX, ..Wanted::one(Rank(5), tag.chunk(u32::MAX)) };
+        assert!(last.holds(Rank(5), last.tag) && !last.holds(Rank(5), tag));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::collective::{Endpoint, Reduce};
 use crate::counters::Counters;
 use crate::error::TransportError;
 use crate::rank::{Membership, Rank, RankSet};
-use crate::tag::{Deadline, Tag};
+use crate::tag::{Deadline, Tag, Wanted};
 
 /// Moves messages between ranks, blocking with deadlines; knows nothing of codecs.
 ///
@@ -97,8 +97,8 @@ pub trait Transport: Send {
         }
     }
 
-    /// Waits for any of the messages `wanted`, each named by its sender and tag, and puts it in `into`, which
-    /// it clears first. Returns which one it is. If several are here, the one that `wanted` names first.
+    /// Waits for any of the messages `wanted` and puts it in `into`, which it clears first. Returns which one
+    /// it is. If several are here, the one that `wanted` names first; of several chunks, the lowest.
     ///
     /// Messages are asked for by name, because others use the transport too: a message of a rank that is one
     /// collective ahead waits for that collective.
@@ -108,7 +108,7 @@ pub trait Transport: Send {
     /// it takes a message that has arrived and does not wait.
     ///
     /// # Errors
-    /// `Timeout` with the first of the messages; `NotAPeer`; `Disconnected` if one of the senders is gone and
+    /// `Timeout` with the first of `wanted`; `NotAPeer`; `Disconnected` if one of the senders is gone and
     /// none of the messages is in the inbox; `Retired` for a tag older than the mark of
     /// [`retire`](Self::retire); `Closed`. `into` is then unchanged.
     ///
@@ -116,7 +116,7 @@ pub trait Transport: Send {
     /// When nothing is wanted.
     fn recv_any(
         &mut self,
-        wanted: &[(Rank, Tag)],
+        wanted: &[Wanted],
         into: &mut Vec<u8>,
         deadline: Deadline,
     ) -> Result<(Rank, Tag), TransportError>;
@@ -132,7 +132,7 @@ pub trait Transport: Send {
         into: &mut Vec<u8>,
         deadline: Deadline,
     ) -> Result<(), TransportError> {
-        self.recv_any(&[(from, tag)], into, deadline).map(|_| ())
+        self.recv_any(&[Wanted::one(from, tag)], into, deadline).map(|_| ())
     }
 
     /// Moves messages without waiting. Calls during a computation let messages travel meanwhile.

@@ -8,7 +8,9 @@ use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
 use gradwire_transports::collective::Wire;
 use gradwire_transports::exchange::{Exchange, ExchangeError, Route};
 use gradwire_transports::local::LocalTransport;
-use gradwire_transports::{Counters, Deadline, Membership, Rank, Tag, Transport, TransportError, local};
+use gradwire_transports::{
+    Counters, Deadline, Membership, Rank, Tag, Transport, TransportError, Wanted, local,
+};
 
 const RING: Route = Route::AllReduce { wire: Wire::F32 };
 
@@ -101,18 +103,18 @@ impl Transport for Breaking {
 
     fn recv_any(
         &mut self,
-        wanted: &[(Rank, Tag)],
+        wanted: &[Wanted],
         into: &mut Vec<u8>,
         by: Deadline,
     ) -> Result<(Rank, Tag), TransportError> {
         loop {
             // Asked before the look: what came before the break is in the inbox then.
             let (wires, me) = (self.wires.lock().unwrap(), self.inner.rank());
-            let broken = wanted.iter().find(|(from, _)| wires.is_broken(*from, me)).copied();
+            let broken = wanted.iter().find(|wanted| wires.is_broken(wanted.from, me)).copied();
             drop(wires);
             let until = by.earlier(Deadline::after(Duration::from_millis(1)));
             match (self.inner.recv_any(wanted, into, until), broken) {
-                (Err(TransportError::Timeout { .. }), Some((rank, _))) => {
+                (Err(TransportError::Timeout { .. }), Some(Wanted { from: rank, .. })) => {
                     return Err(TransportError::Disconnected { rank });
                 }
                 (Err(TransportError::Timeout { .. }), None) if !by.has_passed() => {}

@@ -13,7 +13,7 @@ use gradwire_transports::inbox::InboxLimits;
 use gradwire_transports::layer::{FaultInjector, FaultPlan, LinkSpeed, Throttle};
 use gradwire_transports::local::{LocalLimits, LocalTransport};
 use gradwire_transports::{
-    Counters, Deadline, Membership, Rank, RankSet, Tag, Transport, TransportError, local,
+    Counters, Deadline, Membership, Rank, RankSet, Tag, Transport, TransportError, Wanted, local,
 };
 
 /// Every kind of codec, by every route that has a pipeline.
@@ -323,7 +323,7 @@ impl Transport for Recorder {
 
     fn recv_any(
         &mut self,
-        wanted: &[(Rank, Tag)],
+        wanted: &[Wanted],
         into: &mut Vec<u8>,
         by: Deadline,
     ) -> Result<(Rank, Tag), TransportError> {

@@ -6,6 +6,7 @@ use super::peer::{Check, Peer, SLACK, patience};
 use crate::collective::{self, Gathered, Reduce, Scratch, Wire};
 use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
+use crate::tag::Wanted;
 
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "who waits for a rank that left is told so, after its last messages", run: last_messages },
@@ -33,7 +34,7 @@ fn last_messages(peer: &mut Peer<'_>) {
     let start = Instant::now();
     assert_eq!(peer.transport.recv(leaver, never, &mut Vec::new(), patience()), disconnected(leaver));
     let mut payload = Vec::new();
-    let both = [(leaver, never), (leaver, tag)];
+    let both = [never, tag].map(|tag| Wanted::one(leaver, tag));
     assert_eq!(peer.transport.recv_any(&both, &mut payload, patience()), Ok((leaver, tag)));
     assert_eq!(payload, b"last words");
     let any = peer.transport.recv_any(&both, &mut payload, patience());

@@ -6,7 +6,7 @@ use super::peer::{BRIEFLY, Check, PATIENCE, Peer, SLACK, briefly};
 use crate::counters::{Counters, Traffic};
 use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
-use crate::tag::{Deadline, Tag};
+use crate::tag::{Deadline, Tag, Wanted};
 
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "every rank sees the same sorted membership with itself in it", run: membership },
@@ -112,14 +112,15 @@ fn any_of_several(peer: &mut Peer<'_>) {
         peer.send(to, first, &me.0.to_le_bytes());
     }
     // One that never comes is asked for beside those that do.
-    let mut wanted: Vec<_> = others.iter().flat_map(|&from| [(from, peer.tag(1)), (from, first)]).collect();
+    let both = |&from: &Rank| [peer.tag(1), first].map(|tag| Wanted::one(from, tag));
+    let mut wanted: Vec<_> = others.iter().flat_map(both).collect();
     while wanted.len() > others.len() {
         let mut payload = Vec::new();
         let (from, tag) = peer.transport.recv_any(&wanted, &mut payload, super::peer::patience()).unwrap();
         assert_eq!((tag, payload.as_slice()), (first, &from.0.to_le_bytes()[..]));
-        wanted.retain(|message| *message != (from, tag));
+        wanted.retain(|message| !message.holds(from, tag));
     }
-    if let Some(&(from, tag)) = wanted.first() {
+    if let Some(&Wanted { from, tag, .. }) = wanted.first() {
         let mut payload = vec![7; 5];
         let late = peer.transport.recv_any(&wanted, &mut payload, briefly());
         assert_eq!((late.map(|_| ()), payload), (timeout(from, tag), vec![7; 5]));
@@ -137,8 +138,8 @@ fn first_of_several(peer: &mut Peer<'_>) {
     }
     for from in peer.others() {
         peer.recv(from, peer.tag(3));
-        let mut wanted: Vec<_> = tags.iter().rev().map(|tag| (from, *tag)).collect();
-        while let Some(&expected) = wanted.first() {
+        let mut wanted: Vec<_> = tags.iter().rev().map(|tag| Wanted::one(from, *tag)).collect();
+        while let Some(expected) = wanted.first().map(|first| (first.from, first.tag)) {
             let found = peer.transport.recv_any(&wanted, &mut Vec::new(), super::peer::patience());
             assert_eq!(found, Ok(expected));
             wanted.remove(0);
@@ -219,7 +220,8 @@ fn strangers(peer: &mut Peer<'_>) {
         let tag = peer.tag(0);
         assert_eq!(peer.transport.send(rank, tag, b"", briefly()), refused);
         assert_eq!(peer.transport.recv(rank, tag, &mut Vec::new(), briefly()), refused);
-        let several: Vec<_> = peer.others().into_iter().chain([rank]).map(|rank| (rank, tag)).collect();
+        let several: Vec<_> =
+            peer.others().into_iter().chain([rank]).map(|rank| Wanted::one(rank, tag)).collect();
         let several = peer.transport.recv_any(&several, &mut Vec::new(), briefly());
         assert_eq!(several, Err(TransportError::NotAPeer { rank }));
     }

@@ -232,8 +232,8 @@ impl Ending {
 }
 
 /// Whether a message of that rank may still come in time.
-fn is_awaited(port: &Port, from: Rank) -> bool {
-    !port.is_lost(from) && port.now < port.deadline
+fn is_awaited(port: &mut Port, from: Rank) -> bool {
+    !port.is_lost(from) && !port.is_over(port.deadline)
 }
 
 #[cfg(test)]

@@ -90,8 +90,6 @@ pub enum ExchangeError {
     Busy,
     /// `finish` was called without `start`.
     NotStarted,
-    /// With a server, a step goes only over a transport, by `start` and `finish`.
-    NoMachine,
     /// This rank's gradient could not be encoded.
     Encode(EncodeError),
     /// The server could not encode the mean. What the downlink keeps is as it was, and every rank takes its
@@ -263,7 +261,6 @@ impl fmt::Display for ExchangeError {
             }
             Self::Busy => write!(f, "the step before this one is not finished"),
             Self::NotStarted => write!(f, "no step was started"),
-            Self::NoMachine => write!(f, "with a server, a step goes only over a transport"),
             Self::Encode(error) => write!(f, "gradient not encoded: {error}"),
             Self::Downlink(error) => write!(f, "mean not encoded for its way back: {error}"),
             Self::Transport(error) => write!(f, "{error}"),

@@ -8,7 +8,7 @@ use gradwire::state::Snapshot;
 use gradwire::{Grad, Memory, Selection, StepKey};
 
 use super::error::ExchangeError;
-use super::pipeline::InParts;
+use super::fit::packets_of;
 use super::port::{Body, Care};
 use super::refusal::Refusal;
 use super::report::{Progress, Report, Work};
@@ -17,7 +17,7 @@ use super::{Exchange, Started, State};
 use crate::collective::Reduce;
 use crate::error::TransportError;
 use crate::rank::{Membership, Rank};
-use crate::tag::Tag;
+use crate::tag::{Tag, Wanted};
 
 /// What a step needs to know of the network.
 #[derive(Clone, Debug)]
@@ -46,14 +46,14 @@ pub struct Outgoing<'a> {
     pub care: Care,
 }
 
-/// Calls `$call` with the pipeline of the route; `$server` for a server.
-macro_rules! with_pipeline {
-    ($route:expr, $pipeline:ident => $call:expr, $server:expr) => {
-        match $route {
-            State::AllGather($pipeline) => $call,
-            State::SparseAllReduce($pipeline) => $call,
-            State::AllReduce($pipeline) => $call,
-            State::Server(_) => $server,
+/// Calls `$call` with the route.
+macro_rules! with_route {
+    ($state:expr, $route:ident => $call:expr) => {
+        match $state {
+            State::AllGather($route) => $call,
+            State::SparseAllReduce($route) => $call,
+            State::AllReduce($route) => $call,
+            State::Server($route) => $call,
         }
     };
 }
@@ -65,7 +65,7 @@ impl Exchange {
     /// Every member begins the same steps in the same order, and finishes each before it begins the next.
     ///
     /// # Errors
-    /// `Busy`; `NoMachine` with a server.
+    /// `Busy`.
     pub fn begin(
         &mut self,
         setting: Setting,
@@ -77,9 +77,6 @@ impl Exchange {
         if self.started.is_some() {
             return Err(ExchangeError::Busy);
         }
-        if let State::Server(_) = self.route {
-            return Err(ExchangeError::NoMachine);
-        }
         self.note_before(memory);
         self.note_begin();
         let Setting { rank, membership, is_fail_stop } = setting;
@@ -88,18 +85,36 @@ impl Exchange {
         (self.port.now, self.port.deadline) = (now, by);
         self.started = Some(Started { key, tag, is_encoded: false, is_finishing: false });
         let (mut step, route) = self.step()?;
-        with_pipeline!(route, pipeline => pipeline.begin(&mut step), ());
+        with_route!(route, route => route.begin(&mut step));
         Ok(())
     }
 
+    /// Whether payloads are summed, and not frames.
+    pub(crate) fn is_summed(&self) -> bool {
+        matches!(self.route, State::AllReduce(_))
+    }
+
+    /// Sets the codec of what was selected, at the density with that position. Returns the key of the step.
+    pub(crate) fn set_selected(
+        &mut self,
+        selection: &Selection,
+        at: usize,
+    ) -> Result<StepKey, ExchangeError> {
+        assert!(packets_of(&self.plan).is_none(), "packets are cut from the gradient");
+        let (key, codec) = (selection.key(), selection.codec(at));
+        let (key, codec) = key.zip(codec).expect("a selection, and one of its densities");
+        self.set_codec(codec)?;
+        Ok(key)
+    }
+
     /// Forgets what earlier steps measured.
-    pub(super) fn note_begin(&mut self) {
+    fn note_begin(&mut self) {
         self.measure.iter_mut().for_each(|measure| measure.sum = Gain::default());
         self.clock = Default::default();
     }
 
     /// Copies the memory, if void steps are undone.
-    pub(crate) fn note_before(&mut self, memory: Option<&Memory<'_>>) {
+    fn note_before(&mut self, memory: Option<&Memory<'_>>) {
         if let (Some(before), Some(memory)) = (&mut self.before, memory) {
             before.take(memory);
         }
@@ -134,11 +149,7 @@ impl Exchange {
         let (step, route) = self.step()?;
         let mut step = Step { selected, ..step };
         let memory_of_step = &mut memory;
-        let progress = with_pipeline!(
-            route,
-            pipeline => pipeline.encode(&mut step, grad, memory_of_step),
-            Err(ExchangeError::NoMachine)
-        );
+        let progress = with_route!(route, route => route.encode(&mut step, grad, memory_of_step));
         match &progress {
             Err(_) => self.started = None,
             Ok(Progress::Done(())) => self.started.iter_mut().for_each(|started| started.is_encoded = true),
@@ -172,16 +183,12 @@ impl Exchange {
         let clock = self.clock;
         let (mut step, route) = self.step()?;
         let memory_of_step = &mut memory;
-        let progress = with_pipeline!(
-            route,
-            pipeline => {
-                if is_first {
-                    pipeline.finish_by(&mut step, mean, by);
-                }
-                pipeline.complete(&mut step, mean, memory_of_step, clock)
-            },
-            Err(ExchangeError::NoMachine)
-        );
+        let progress = with_route!(route, route => {
+            if is_first {
+                route.finish_by(&mut step, mean, by);
+            }
+            route.complete(&mut step, mean, memory_of_step, clock)
+        });
         if matches!(progress, Err(_) | Ok(Progress::Done(_))) {
             self.started = None;
         }
@@ -197,7 +204,7 @@ impl Exchange {
     }
 
     /// Restores the memory as it was before a step that is void.
-    pub(super) fn undo_if_void<T>(
+    fn undo_if_void<T>(
         &self,
         result: Result<T, ExchangeError>,
         memory: Option<&mut Memory<'_>>,
@@ -217,9 +224,7 @@ impl Exchange {
         let parcel = self.port.outgoing()?;
         let bytes = match parcel.body {
             Body::Own(bytes) => bytes,
-            Body::Frame { part, place } => {
-                with_pipeline!(&self.route, pipeline => pipeline.route.frame(*part, *place), &[])
-            }
+            Body::Frame { part, place } => with_route!(&self.route, route => route.frame(*part, *place)),
         };
         Some(Outgoing { id: parcel.id, to: parcel.to, tag: parcel.tag, bytes, care: parcel.care })
     }
@@ -270,7 +275,7 @@ impl Exchange {
     }
 
     /// The messages to receive now, those needed first at the front. Others may be handed in too.
-    pub fn wanted(&mut self) -> &[(Rank, Tag)] {
+    pub fn wanted(&mut self) -> &[Wanted] {
         self.port.wanted()
     }
 
@@ -313,7 +318,7 @@ impl Exchange {
     }
 
     /// The step in progress, and the route that does its work.
-    pub(super) fn step(&mut self) -> Result<(Step<'_>, &mut State), ExchangeError> {
+    fn step(&mut self) -> Result<(Step<'_>, &mut State), ExchangeError> {
         let Started { key, tag, .. } = self.started.ok_or(ExchangeError::NotStarted)?;
         let step = Step {
             port: &mut self.port,

@@ -105,6 +105,7 @@
 
 mod all_gather;
 mod all_reduce;
+mod downlink;
 mod ending;
 mod error;
 mod fit;
@@ -113,7 +114,6 @@ mod intake;
 mod machine;
 mod measure;
 mod message;
-mod net;
 mod norm_cap;
 mod own;
 mod packet_set;

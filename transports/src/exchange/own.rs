@@ -56,12 +56,17 @@ impl Own {
         }
     }
 
-    /// The frame, or the packets in their order.
-    pub(super) fn parts(&self) -> impl Iterator<Item = &[u8]> {
-        (0..self.count()).filter_map(move |at| match self {
+    /// The frame, or the packet with that number.
+    pub(super) fn part(&self, at: usize) -> Option<&[u8]> {
+        match self {
             Self::Frame(encoder) => Some(encoder.frame()),
             Self::Packets { encoder, .. } => encoder.packet(at),
-        })
+        }
+    }
+
+    /// The frame, or the packets in their order.
+    pub(super) fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.count()).filter_map(|at| self.part(at))
     }
 
     /// Coordinates that they hold together.

@@ -9,49 +9,37 @@
 //! The server accepts packets in any order. It stops waiting for a worker when all of its packets have
 //! arrived, when the worker says that all were sent, or when its patience is over.
 
-use std::time::Duration;
-
 use gradwire::LayoutRef;
 
 use super::error::ExchangeError;
 use super::incoming::{Incoming, Requirements};
 use super::intake::Intake;
-use super::net::{Net, timed};
 use super::own::Own;
 use super::packet_set::PacketSet;
-use super::report::Clock;
+use super::port::{Body, Care};
 use super::step::Step;
 use super::void::Void;
-use crate::error::TransportError;
 use crate::rank::Rank;
-use crate::tag::{Deadline, Tag};
+use crate::tag::{Tag, Wanted};
 
 const PACKET_UNIT: u32 = 1;
 /// Chunks 1 to 3 belong to the verdict and the roll.
 const DONE_CHUNK: u32 = 4;
-/// The time between two looks for packets, so that the inbox does not fill up while the server waits for the
-/// message that all were sent.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 fn tag_of(step: Tag, at: usize) -> Tag {
     // No gradient has more packets than coordinates.
     step.unit(PACKET_UNIT).chunk(at as u32)
 }
 
-/// Sends the packets of this rank. Packets that do not get through before `until` are not sent again.
-pub(super) fn send(
-    step: &mut Step<'_>,
-    net: &mut Net<'_>,
-    server: Rank,
-    own: &Own,
-    until: Deadline,
-) -> Result<(), TransportError> {
-    let count = own.count() as u32;
-    net.transport.send(server, step.tag, &count.to_le_bytes(), net.deadline)?;
-    for (at, packet) in own.parts().enumerate() {
-        net.transport.send_packet(server, tag_of(step.tag, at), packet, until)?;
+/// Queues the packets of this rank. Packets that do not get through before `until` are not sent again.
+pub(super) fn post(step: &mut Step<'_>, server: Rank, own: &Own, until: u64) {
+    let (tag, count) = (step.tag, own.count());
+    step.port.queue_copy(server, tag, &(count as u32).to_le_bytes(), Care::Must);
+    for place in 0..count {
+        let body = Body::Frame { part: 0, place };
+        step.port.queue(server, tag_of(tag, place), body, Care::Packet(until));
     }
-    net.transport.send(server, step.tag.chunk(DONE_CHUNK), b"", net.deadline)
+    step.port.queue_copy(server, tag.chunk(DONE_CHUNK), b"", Care::Must);
 }
 
 /// Where the server adds packets.
@@ -62,20 +50,36 @@ pub(super) struct Sum<'s> {
     pub(super) values: &'s mut [f32],
 }
 
+/// What a look for packets of a worker found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Collected {
+    /// Nothing yet.
+    Waiting,
+    /// A message.
+    One,
+    /// All that the server waits for.
+    All,
+}
+
 /// What the server knows of the packets of a step.
 #[derive(Debug, Default)]
 pub(super) struct Packets {
     intake: Intake,
     /// Which packets of each member are in the sum, by its position.
     slips: Vec<PacketSet>,
-    /// Packets of the current worker that were examined.
+    /// How many packets the current worker has announced, if it has.
+    announced: Option<usize>,
+    /// Those of them that were examined, and how many were not.
     seen: PacketSet,
-    buffer: Vec<u8>,
+    unseen: usize,
+    /// Whether the current worker has sent all.
+    is_done: bool,
 }
 
 impl Packets {
     pub(super) fn begin_step(&mut self, members: usize) {
         self.intake.begin_step();
+        self.announced = None;
         self.slips.resize_with(self.slips.len().max(members), PacketSet::default);
         self.slips.iter_mut().for_each(|packet_set| packet_set.reset(0));
     }
@@ -105,81 +109,70 @@ impl Packets {
         self.intake.begin_worker();
         self.slips[position].reset(count);
         self.seen.reset(count);
+        (self.unseen, self.is_done) = (count, false);
     }
 
-    /// Receives and adds the packets of one worker. A refused packet is passed to `refuse` and not added.
+    /// Takes one message of a worker, and adds the packet that it is. The server waits until `by` for it. A
+    /// refused packet is passed to `refuse` and not added.
     pub(super) fn collect(
         &mut self,
         step: &mut Step<'_>,
-        net: &mut Net<'_>,
         (rank, position): (Rank, usize),
-        (sum, clock): (&mut Sum<'_>, &mut Clock),
-        deadline: Deadline,
+        by: u64,
+        sum: &mut Sum<'_>,
         refuse: &mut impl FnMut(ExchangeError) -> Result<(), ExchangeError>,
-    ) -> Result<(), ExchangeError> {
-        let Some(count) = self.announced(step, net, rank, clock, deadline)? else { return Ok(()) };
-        self.begin_worker(position, count);
-        let (mut first, mut is_over) = (0, false);
-        loop {
-            let is_last = is_over || deadline.has_passed();
-            for at in first..count {
-                if self.seen.has(at) || !self.take(step, net, rank, at, clock)? {
-                    continue;
-                }
+    ) -> Result<Collected, ExchangeError> {
+        let Some(count) = self.announced else { return self.begin(step, (rank, position), by) };
+        let wanted = Wanted { from: rank, tag: tag_of(step.tag, 0), chunks: count as u32 };
+        if let Some((tag, packet)) = step.port.find_any(&wanted) {
+            let at = tag.chunk as usize;
+            let mut added = Ok(());
+            if !self.seen.has(at) {
                 self.seen.set(at);
-                let packet = std::mem::take(&mut self.buffer);
-                let added = timed(&mut clock.decode, || self.add(rank, (position, at), &packet, sum));
-                self.buffer = packet;
-                added.or_else(&mut *refuse)?;
+                self.unseen -= 1;
+                added = self.add(rank, (position, at), &packet, sum);
             }
-            first = (first..count).find(|&at| !self.seen.has(at)).unwrap_or(count);
-            if first == count || is_last {
-                return Ok(());
-            }
-            let (done, until) = (step.tag.chunk(DONE_CHUNK), deadline.earlier(Deadline::after(LOOK_AGAIN)));
-            is_over = match timed(&mut clock.exchange, || {
-                net.transport.recv(rank, done, &mut self.buffer, until)
-            }) {
-                Ok(()) | Err(TransportError::Disconnected { .. }) => true,
-                Err(TransportError::Timeout { .. }) => false,
-                Err(other) => return Err(other.into()),
-            };
+            step.port.give(packet);
+            return added.or_else(refuse).map(|()| Collected::One);
         }
+        self.is_done |= step.port.find(rank, step.tag.chunk(DONE_CHUNK)).is_some();
+        let by = if self.is_done { 0 } else { by };
+        if self.unseen > 0 && !step.port.is_lost(rank) && !step.port.is_over(by) {
+            return Ok(Collected::Waiting);
+        }
+        self.announced = None;
+        step.port.forget(rank);
+        Ok(Collected::All)
     }
 
-    /// The number of packets that the worker announces; `None` if it announces none in time, or more than a
-    /// gradient can have.
-    fn announced(
+    /// Takes the announcement of a worker, and asks for its packets.
+    fn begin(
         &mut self,
         step: &mut Step<'_>,
-        net: &mut Net<'_>,
-        rank: Rank,
-        clock: &mut Clock,
-        deadline: Deadline,
-    ) -> Result<Option<usize>, ExchangeError> {
-        let buffer = &mut self.buffer;
-        if !timed(&mut clock.exchange, || arrives(net, (rank, step.tag), buffer, deadline))? {
-            return Ok(None);
-        }
-        if let Some(void) = Void::read(rank, &self.buffer, &step.layout.as_ref(), step.key.step) {
+        (rank, position): (Rank, usize),
+        by: u64,
+    ) -> Result<Collected, ExchangeError> {
+        let Some(message) = step.port.find(rank, step.tag) else {
+            let is_over = step.port.is_lost(rank) || step.port.is_over(by);
+            return Ok(if is_over { Collected::All } else { Collected::Waiting });
+        };
+        let void = Void::read(rank, &message, &step.layout.as_ref(), step.key.step);
+        let count = message.as_slice().try_into().ok().map(u32::from_le_bytes);
+        step.port.give(message);
+        if let Some(void) = void {
             return Err(void.into());
         }
-        let count = self.buffer.as_slice().try_into().ok().map(u32::from_le_bytes);
-        // A packet holds at least one coordinate, or a unit without coordinates.
+        // A packet holds at least one coordinate, or a unit without coordinates. A worker that announces more,
+        // or none, has nothing that can be added.
         let most = step.layout.len() + step.units().len();
-        Ok(count.and_then(|count| usize::try_from(count).ok()).filter(|&count| count <= most))
-    }
-
-    fn take(
-        &mut self,
-        step: &mut Step<'_>,
-        net: &mut Net<'_>,
-        rank: Rank,
-        at: usize,
-        clock: &mut Clock,
-    ) -> Result<bool, TransportError> {
-        let (tag, buffer) = (tag_of(step.tag, at), &mut self.buffer);
-        timed(&mut clock.exchange, || arrives(net, (rank, tag), buffer, Deadline::now()))
+        let Some(chunks) = count.filter(|&count| count > 0 && count as usize <= most) else {
+            return Ok(Collected::All);
+        };
+        self.begin_worker(position, chunks as usize);
+        self.announced = Some(chunks as usize);
+        step.port.ask(Wanted::one(rank, step.tag.chunk(DONE_CHUNK)));
+        step.port.ask(Wanted { from: rank, tag: tag_of(step.tag, 0), chunks });
+        Ok(Collected::One)
     }
 
     /// Adds one packet, unless it is refused or holds coordinates that the worker has sent already.
@@ -198,19 +191,5 @@ impl Packets {
         packet.add_scaled_to(1.0, sum.values);
         self.slips[position].set(at);
         Ok(())
-    }
-}
-
-/// Whether a message came in time. A worker that is late or gone is not an error.
-pub(super) fn arrives(
-    net: &mut Net<'_>,
-    (rank, tag): (Rank, Tag),
-    into: &mut Vec<u8>,
-    deadline: Deadline,
-) -> Result<bool, TransportError> {
-    match net.transport.recv(rank, tag, into, deadline) {
-        Ok(()) => Ok(true),
-        Err(TransportError::Timeout { .. } | TransportError::Disconnected { .. }) => Ok(false),
-        Err(other) => Err(other),
     }
 }

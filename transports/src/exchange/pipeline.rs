@@ -225,6 +225,11 @@ impl<R: InParts> Pipeline<R> {
         }
     }
 
+    /// The bytes of a frame that was queued.
+    pub(super) fn frame(&self, part: usize, place: usize) -> &[u8] {
+        self.route.frame(part, place)
+    }
+
     /// One piece of the work up to the point where all parts are encoded.
     pub(super) fn encode(
         &mut self,

@@ -14,7 +14,7 @@ use super::void::{Void, is_void_frame, note_tag};
 use crate::error::TransportError;
 use crate::inbox::{Admission, Inbox, InboxLimits};
 use crate::rank::{Membership, Rank, RankSet};
-use crate::tag::Tag;
+use crate::tag::{Tag, Wanted};
 
 /// The first capacity of a buffer for messages that arrive.
 const PAGE: usize = 4096;
@@ -36,6 +36,9 @@ pub enum Care {
     Must,
     /// It is lost at that time.
     Until(u64),
+    /// It may also be lost on the way: see [`Transport::send_packet`](crate::Transport::send_packet). Nobody
+    /// sends it again after that time.
+    Packet(u64),
 }
 
 /// A message on its way out.
@@ -77,11 +80,15 @@ pub(super) struct Port {
     /// The messages that arrived of those promised, by position.
     arrived: VecDeque<Option<Vec<u8>>>,
     /// Messages that may come or not, and those of them that came.
-    asked: Vec<(Rank, Tag)>,
+    asked: Vec<Wanted>,
     found: Vec<(Rank, Tag, Vec<u8>)>,
     /// Messages that nobody has asked for yet.
     inbox: Inbox,
     early: InboxLimits,
+    /// How many messages were handed in, and how many there were when a wait last ran out of time. Messages
+    /// that have arrived count, even if nobody has handed them in yet.
+    heard: u64,
+    looked: Option<u64>,
     /// Promised messages that were taken, to know a second copy.
     taken: Vec<(Rank, Tag)>,
     /// Peers that send nothing more.
@@ -99,7 +106,7 @@ pub(super) struct Port {
     sent: Vec<Vec<u8>>,
     spare: Vec<Vec<u8>>,
     /// What [`wanted`](Self::wanted) returned last.
-    wanted: Vec<(Rank, Tag)>,
+    wanted: Vec<Wanted>,
 }
 
 impl Port {
@@ -124,6 +131,8 @@ impl Port {
             found,
             inbox: Inbox::new(early),
             early,
+            heard: 0,
+            looked: None,
             taken,
             lost,
             unsent,
@@ -141,7 +150,7 @@ impl Port {
     pub(super) fn begin(&mut self, me: Rank, members: Membership, is_fail_stop: bool, step: Tag) {
         self.end();
         (self.me, self.members, self.is_fail_stop, self.step) = (me, members, is_fail_stop, step);
-        (self.has_notes, self.note, self.unsent, self.broken) = (false, None, None, None);
+        (self.has_notes, self.note, self.unsent, self.broken, self.looked) = (false, None, None, None, None);
         self.taken.clear();
         self.lost.clear();
         self.lost.reserve(self.members.world());
@@ -232,6 +241,7 @@ impl Port {
 
     /// Records that `from` will send a message with `tag`.
     pub(super) fn expect(&mut self, from: Rank, tag: Tag) {
+        self.looked = None;
         self.promised.push_back((from, tag));
         self.arrived.push_back(self.inbox.take(from, tag));
     }
@@ -253,7 +263,7 @@ impl Port {
     }
 
     /// Whether there is a reason not to wait for the message that is expected first.
-    fn wait(&self, layout: &Layout) -> Result<(), ExchangeError> {
+    fn wait(&mut self, layout: &Layout) -> Result<(), ExchangeError> {
         let (from, tag) = self.promised[0];
         if let Some((rank, note)) = &self.note {
             return Err(super::ending::read_note(*rank, note, layout, self.step.step));
@@ -267,10 +277,7 @@ impl Port {
         if self.is_lost(from) {
             return Err(TransportError::Disconnected { rank: from }.into());
         }
-        if self.now >= self.deadline {
-            return Err(TransportError::Timeout { from, tag }.into());
-        }
-        Ok(())
+        if self.is_over(self.deadline) { Err(TransportError::Timeout { from, tag }.into()) } else { Ok(()) }
     }
 
     /// A void frame among the other messages with the tag that this rank waits for. Messages with this tag
@@ -287,12 +294,25 @@ impl Port {
     /// Asks every other member for a message that may come or not.
     pub(super) fn ask_all(&mut self, tag: Tag) {
         let (ranks, me) = (self.members.ranks.clone(), self.me);
-        for from in ranks.iter().filter(|rank| *rank != me) {
-            match self.inbox.take(from, tag) {
-                Some(message) => self.file_asked(from, tag, message),
-                None => self.asked.push((from, tag)),
-            }
+        ranks.iter().filter(|rank| *rank != me).for_each(|from| self.ask(Wanted::one(from, tag)));
+    }
+
+    /// Asks for messages that may come or not.
+    pub(super) fn ask(&mut self, wanted: Wanted) {
+        self.looked = None;
+        let mut is_here = false;
+        while let Some(((from, tag), message)) = self.inbox.take_any(&[wanted]) {
+            self.file_asked(from, tag, message);
+            is_here = true;
         }
+        if wanted.chunks > 1 || !is_here {
+            self.asked.push(wanted);
+        }
+    }
+
+    /// Asks for nothing more of that rank.
+    pub(super) fn forget(&mut self, from: Rank) {
+        self.asked.retain(|asked| asked.from != from);
     }
 
     fn file_asked(&mut self, from: Rank, tag: Tag, message: Vec<u8>) {
@@ -310,6 +330,23 @@ impl Port {
         let at = self.found.iter().position(|found| (found.0, found.1) == (from, tag))?;
         self.taken.push((from, tag));
         Some(self.found.swap_remove(at).2)
+    }
+
+    /// Takes any of several messages that were asked for.
+    pub(super) fn find_any(&mut self, wanted: &Wanted) -> Option<(Tag, Vec<u8>)> {
+        let at = self.found.iter().position(|(from, tag, _)| wanted.holds(*from, *tag))?;
+        let (_, tag, message) = self.found.swap_remove(at);
+        Some((tag, message))
+    }
+
+    /// Whether a wait until `by` is over: the time has come, and what has arrived by then is handed in.
+    pub(super) fn is_over(&mut self, by: u64) -> bool {
+        if self.now < by || self.looked == Some(self.heard) {
+            return self.now >= by;
+        }
+        self.looked = Some(self.heard);
+        self.deadline = self.deadline.min(self.now);
+        false
     }
 
     pub(super) fn is_lost(&self, rank: Rank) -> bool {
@@ -367,7 +404,7 @@ impl Port {
     pub(super) fn no_room(&mut self, id: u64) {
         let Some(parcel) = self.outbox.iter().find(|parcel| parcel.id == id) else { return };
         match parcel.care {
-            Care::Until(until) if until <= self.now => self.sent(id),
+            Care::Until(until) | Care::Packet(until) if until <= self.now => self.sent(id),
             _ => self.full.push(parcel.to),
         }
     }
@@ -393,15 +430,16 @@ impl Port {
     }
 
     /// The messages to receive now, those needed first at the front.
-    pub(super) fn wanted(&mut self) -> &[(Rank, Tag)] {
+    pub(super) fn wanted(&mut self) -> &[Wanted] {
         self.wanted.clear();
         // Others with the tag of the first may be void frames. Those behind are taken when their turn comes,
         // or at once if this rank has no room to send: that makes room for others.
         let first = self.promised.front().map(|(_, tag)| *tag).filter(|_| self.full.is_empty());
         let missing = self.promised.iter().zip(&self.arrived).filter(|(_, message)| message.is_none());
         let missing = missing.filter(|((_, tag), _)| first.is_none_or(|first| *tag == first));
-        let all = missing.map(|(wanted, _)| wanted).chain(&self.asked);
-        self.wanted.extend(all.filter(|(from, _)| !self.lost.contains(from)));
+        let missing = missing.map(|((from, tag), _)| Wanted::one(*from, *tag));
+        let all = missing.chain(self.asked.iter().copied());
+        self.wanted.extend(all.filter(|wanted| !self.lost.contains(&wanted.from)));
         &self.wanted
     }
 
@@ -413,6 +451,7 @@ impl Port {
         if tag.epoch != self.members.epoch {
             return Err(Refusal::OtherEpoch { from, tag });
         }
+        self.heard += 1;
         if let Some(at) = self.promised.iter().position(|promised| *promised == (from, tag)) {
             let place = &mut self.arrived[at];
             if place.is_some() {
@@ -421,8 +460,10 @@ impl Port {
             *place = Some(message);
             return Ok(());
         }
-        if let Some(at) = self.asked.iter().position(|asked| *asked == (from, tag)) {
-            self.asked.swap_remove(at);
+        if let Some(at) = self.asked.iter().position(|asked| asked.holds(from, tag)) {
+            if self.asked[at].chunks == 1 {
+                self.asked.remove(at);
+            }
             self.file_asked(from, tag, message);
             return Ok(());
         }

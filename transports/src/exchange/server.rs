@@ -1,38 +1,67 @@
 //! One rank gathers the frames, makes the mean, and sends it back with the list of contributors.
 
-use std::fmt;
 use std::time::Duration;
 
 use gradwire::arithmetic::{divide, first_non_finite};
 use gradwire::format::{Divisor, VoidFrame};
 use gradwire::packets::PacketSize;
-use gradwire::state::{Keeper, Snapshot};
-use gradwire::{Encoder, Gather, Grad, LayoutRef, Memory};
+use gradwire::{Gather, Grad, LayoutRef, Memory};
 
+use super::downlink::Downlink;
 use super::error::ExchangeError;
 use super::incoming::{Incoming, Requirements};
-use super::net::{Net, timed};
 use super::norm_cap::NormCap;
 use super::own::Own;
 use super::packet_set::PacketSet;
-use super::packets::{self, Packets, Sum, arrives};
-use super::report::Clock;
-use super::report::{PacketTally, Report};
+use super::packets::{self, Collected, Packets, Sum};
+use super::port::{Body, Care};
+use super::report::{Clock, PacketTally, Progress, Report, Work};
 use super::route::ServerOptions;
 use super::senders::Senders;
 use super::step::Step;
 use super::verdict;
 use super::void::{Void, VoidMessage};
-use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
-use crate::tag::{Deadline, Tag};
+use crate::tag::Tag;
 
 /// The chunk of the server's answer. Frames of workers, and announcements of packets, have chunk 0.
 const VERDICT_CHUNK: u32 = 1;
+/// The queued frames of [`Server::frame`]: this rank's own, and the server's answer.
+const OWN: usize = 0;
+const VERDICT: usize = 1;
+
+fn verdict_tag(step: Tag) -> Tag {
+    step.chunk(VERDICT_CHUNK)
+}
+
+/// Where the step of a rank stands.
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    Encoding,
+    /// The own frame or the own packets leave.
+    Posting,
+    Encoded,
+    /// The server takes what the member with that position sent.
+    Gathering(usize),
+    /// The server makes the mean of what arrived.
+    Dividing,
+    EncodingMean,
+    /// The server answers the member with that position.
+    Answering(usize),
+    /// A worker waits for the answer.
+    Asking,
+    /// The mean that was sent is written out.
+    Applying,
+    /// What this rank reports is counted.
+    Counting,
+    /// The step failed, and the others are told.
+    Telling,
+}
 
 #[derive(Debug)]
 pub(super) struct Server {
     options: ServerOptions,
+    phase: Phase,
     own: Own,
     /// The packets of the workers, if gradients are cut into packets.
     packets: Packets,
@@ -44,39 +73,23 @@ pub(super) struct Server {
     incoming: Incoming,
     /// The first rank whose gradient could not be encoded in this step.
     void: Option<Void>,
-    /// The last message received, in a buffer that the transport reuses for the next one.
-    buffer: Vec<u8>,
-    /// The server's answer. It is longer than the messages received, so it has a buffer of its own.
+    /// Why the step failed here, while others are told.
+    failed: Option<ExchangeError>,
+    /// The server's answer.
     verdict: Vec<u8>,
+    /// Where the frame of the mean begins in it.
+    mean_at: usize,
     /// The ranks whose frames are in the mean of this step, ascending.
     arrived: Vec<Rank>,
     /// The same as a set, reused from the previous step if nothing has changed.
     contributors: RankSet,
+    refused: Refused,
     downlink: Downlink,
-}
-
-/// The way back of the mean. Only the server uses its memory and encoder.
-struct Downlink {
-    codec: Box<dyn Gather>,
-    encoder: Encoder,
-    memory: Option<Memory<'static>>,
-    /// The memory before the step, to restore it if the step fails after the mean was encoded.
-    before: Snapshot,
-}
-
-impl fmt::Debug for Downlink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Downlink").field("codec", &self.codec.id()).finish_non_exhaustive()
-    }
-}
-
-impl Downlink {
-    /// Restores the memory as it was before the mean of this step was encoded.
-    fn undo(&mut self) {
-        if let Some(memory) = &mut self.memory {
-            self.before.restore(memory);
-        }
-    }
+    /// Whether the downlink's memory has what this step left.
+    has_encoded_mean: bool,
+    /// Until when the server waits for frames, and until when the step must be over.
+    patient_until: u64,
+    by: u64,
 }
 
 /// Frames that the server refused, and why.
@@ -92,36 +105,39 @@ impl Server {
             return Err(ExchangeError::CappedPackets);
         }
         let norm_cap = options.norm_cap.map(NormCap::new).transpose()?;
-        let downlink = Downlink {
-            codec: Box::new(options.downlink.codec),
-            encoder: Encoder::new(),
-            memory: Memory::for_keeper(&options.downlink, layout, Keeper::Server),
-            before: Snapshot::new(),
-        };
+        let downlink = Downlink::new(&options.downlink, layout);
+        let (packet_set, senders, incoming) = Default::default();
+        let (void, failed, verdict, arrived) = Default::default();
         Ok(Self {
             options,
+            phase: Phase::Encoding,
             own: Own::new(packets),
             packets: Packets::default(),
-            packet_set: PacketSet::default(),
+            packet_set,
             norm_cap,
-            senders: Senders::default(),
-            incoming: Incoming::default(),
-            void: None,
-            buffer: Vec::new(),
-            verdict: Vec::new(),
-            arrived: Vec::new(),
+            senders,
+            incoming,
+            void,
+            failed,
+            verdict,
+            mean_at: 0,
+            arrived,
             contributors: RankSet::default(),
+            refused: Refused::new(),
             downlink,
+            has_encoded_mean: false,
+            patient_until: u64::MAX,
+            by: u64::MAX,
         })
     }
 
     /// Encodes means with another codec and that memory.
     pub(super) fn set_downlink(&mut self, codec: Box<dyn Gather>, memory: Option<Memory<'static>>) {
-        (self.downlink.codec, self.downlink.memory) = (codec, memory);
+        self.downlink.set(codec, memory);
     }
 
     pub(super) fn downlink_memory(&mut self) -> Option<&mut Memory<'static>> {
-        self.downlink.memory.as_mut()
+        self.downlink.memory()
     }
 
     pub(super) fn set_quorum(&mut self, quorum: usize) {
@@ -141,124 +157,411 @@ impl Server {
         self.norm_cap.iter_mut().for_each(|cap| cap.restore(norms));
     }
 
-    pub(super) fn start(
+    // --- a step ------------------------------------------
+
+    /// Begins a step. The port has begun it.
+    pub(super) fn begin(&mut self, step: &mut Step<'_>) {
+        (self.phase, self.by) = (Phase::Encoding, step.port.deadline);
+        (self.void, self.failed, self.has_encoded_mean) = (None, None, false);
+        self.refused.clear();
+        self.arrived.clear();
+        if self.is_server(step) {
+            step.port.ask_all(step.tag);
+        } else {
+            step.port.expect(self.options.server, verdict_tag(step.tag));
+        }
+    }
+
+    fn is_server(&self, step: &Step<'_>) -> bool {
+        step.rank() == self.options.server
+    }
+
+    /// The bytes of a frame that was queued.
+    pub(super) fn frame(&self, part: usize, place: usize) -> &[u8] {
+        if part == VERDICT { &self.verdict } else { self.own.part(place).unwrap_or(&[]) }
+    }
+
+    /// One piece of the work until this rank's own message has left.
+    pub(super) fn encode(
         &mut self,
         step: &mut Step<'_>,
-        net: &mut Net<'_>,
         grad: Grad<'_>,
         memory: &mut Option<&mut Memory<'_>>,
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<Progress<()>, ExchangeError> {
+        match self.phase {
+            Phase::Encoding => {
+                self.phase = match self.own.encode(step, grad, memory) {
+                    Ok(()) => self.post(step),
+                    Err(error) => self.say_void(step, error),
+                };
+                Ok(Progress::Worked(Work::Encode))
+            }
+            Phase::Posting => match step.port.has_sent() {
+                Ok(false) => Ok(Progress::Waiting),
+                Ok(true) => {
+                    self.phase = Phase::Encoded;
+                    Ok(Progress::Done(()))
+                }
+                Err(error) => {
+                    step.port.end();
+                    let given = self.own.give_back(&mut self.incoming, step, memory, |_| false);
+                    Err(ExchangeError::from(error).unless_given_back(given))
+                }
+            },
+            _ => self.tell(step),
+        }
+    }
+
+    /// Queues what this rank sends to the server.
+    fn post(&mut self, step: &mut Step<'_>) -> Phase {
         let server = self.options.server;
-        if let Err(error) = timed(&mut net.clock.encode, || self.own.encode(step, grad, memory)) {
-            // A rank that cannot be told waits until its deadline; the error is still that of the gradient.
-            let _ = self.say_void(step, net, &error);
-            return Err(error);
+        if !self.is_server(step) {
+            match &self.own {
+                Own::Frame(_) => {
+                    let body = Body::Frame { part: OWN, place: 0 };
+                    step.port.queue(server, step.tag, body, Care::Must);
+                }
+                Own::Packets { .. } => packets::post(step, server, &self.own, self.patience(step)),
+            }
         }
-        if step.rank() == server {
-            return Ok(());
-        }
-        let mut exchange = net.clock.exchange;
-        let sent = timed(&mut exchange, || self.send(step, net, server));
-        net.clock.exchange = exchange;
-        sent.map_err(|error| {
-            let given = self.own.give_back(&mut self.incoming, step, memory, |_| false);
-            ExchangeError::from(error).unless_given_back(given)
-        })
+        Phase::Posting
+    }
+
+    /// Until when the server waits for what leaves now.
+    fn patience(&self, step: &Step<'_>) -> u64 {
+        let patience = self.options.patience.map(|patience| u64::try_from(patience.as_nanos()));
+        let patience = patience.and_then(Result::ok).unwrap_or(u64::MAX);
+        step.port.now.saturating_add(patience).min(self.by)
     }
 
     /// Tells the server, or as the server all workers, that this rank's gradient cannot be encoded.
-    fn say_void(
+    fn say_void(&mut self, step: &mut Step<'_>, error: ExchangeError) -> Phase {
+        if let Some(void) = step.void_frame(&error) {
+            let (rank, message) = (step.rank(), VoidMessage::new(&void, &step.layout.as_ref()));
+            if self.is_server(step) {
+                self.void = Some(Void { rank, index: void.index });
+                self.refuse_all(step);
+            } else {
+                // A server that cannot be told waits until its deadline.
+                let until = Care::Until(step.port.deadline);
+                step.port.queue_copy(self.options.server, step.tag, message.bytes(), until);
+            }
+        }
+        self.failed = Some(error);
+        Phase::Telling
+    }
+
+    /// All messages have left, and the mean is to be there at `by`.
+    pub(super) fn finish_by(&mut self, step: &mut Step<'_>, mean: &mut [f32], by: u64) {
+        (self.by, step.port.deadline) = (by, by);
+        if !self.is_server(step) {
+            self.phase = Phase::Asking;
+            return;
+        }
+        self.patient_until = self.patience(step);
+        self.phase = Phase::Gathering(0);
+        self.norm_cap.iter_mut().for_each(NormCap::begin_step);
+        mean.fill(0.0);
+        if step.packets().is_some() {
+            self.packets.begin_step(step.members().len());
+        } else if step.divisor == Divisor::Senders {
+            self.senders.begin(step.layout.len(), step.units());
+        }
+    }
+
+    /// One piece of the work from then to the mean.
+    pub(super) fn complete(
         &mut self,
         step: &mut Step<'_>,
-        net: &mut Net<'_>,
-        error: &ExchangeError,
-    ) -> Result<(), TransportError> {
-        let Some(void) = step.void_frame(error) else { return Ok(()) };
-        let (rank, message) = (step.rank(), VoidMessage::new(&void, &step.layout.as_ref()));
-        if rank != self.options.server {
-            return net.transport.send(self.options.server, step.tag, message.bytes(), net.deadline);
-        }
-        self.void = Some(Void { rank, index: void.index });
-        let members = step.members();
-        // No packet of any rank is in the mean.
-        self.packets.begin_step(members.len());
-        self.answer(step, net, &members, false)
-    }
-
-    fn send(&self, step: &mut Step<'_>, net: &mut Net<'_>, server: Rank) -> Result<(), TransportError> {
-        match &self.own {
-            Own::Frame(encoder) => net.transport.send(server, step.tag, encoder.frame(), net.deadline),
-            Own::Packets { .. } => packets::send(step, net, server, &self.own, self.patience(net)),
-        }
-    }
-
-    /// The deadline for frames of this step.
-    fn patience(&self, net: &Net<'_>) -> Deadline {
-        self.options.patience.map_or(Deadline::NEVER, Deadline::after).earlier(net.deadline)
-    }
-
-    pub(super) fn finish(
-        &mut self,
-        step: &mut Step<'_>,
-        net: &mut Net<'_>,
         mean: &mut [f32],
         memory: &mut Option<&mut Memory<'_>>,
-    ) -> Result<Report, ExchangeError> {
-        let is_server = step.rank() == self.options.server;
-        let result = if is_server { self.serve(step, net, mean) } else { self.ask(step, net, mean) };
-        let is_in = result.as_ref().is_ok_and(|report| report.contributors.contains(step.rank()));
-        let (packet_set, has_packets) = (&self.packet_set, step.packets().is_some());
-        let is_in = |at| is_in && (!has_packets || packet_set.has(at));
-        let given = self.own.give_back(&mut self.incoming, step, memory, is_in);
-        match (result, given) {
-            // A part of this rank's gradient is neither in the mean nor back in the memory.
-            (Ok(_), Err(error)) => Err(ExchangeError::Frame { rank: step.rank(), error }),
-            (result, given) => result.map_err(|error| error.unless_given_back(given)),
-        }
+        clock: Clock,
+    ) -> Result<Progress<Report>, ExchangeError> {
+        let done = match self.phase {
+            Phase::Gathering(position) => self.gather(step, position, mean).or_else(|error| {
+                self.refuse_all(step);
+                self.fail(error)
+            }),
+            Phase::Dividing => self.make_mean(step, mean).or_else(|error| {
+                self.refuse_all(step);
+                self.fail(error)
+            }),
+            Phase::EncodingMean => match self.downlink.encode(step, mean) {
+                Ok(()) => {
+                    self.has_encoded_mean = true;
+                    self.go_on(Phase::Answering(0), Work::Encode)
+                }
+                Err(error) => {
+                    self.refuse_all(step);
+                    self.fail(error)
+                }
+            },
+            Phase::Answering(position) => self.answer(step, position),
+            Phase::Asking => self.ask(step),
+            Phase::Applying => self.apply(step, mean),
+            Phase::Counting => return self.report(step, memory, clock),
+            _ => self.tell(step),
+        };
+        done.or_else(|error| self.give_up(step, error, memory))
     }
 
-    /// The server's part of a step. The workers get an answer even if it fails.
-    fn serve(
+    fn go_on<T>(&mut self, phase: Phase, work: Work) -> Result<Progress<T>, ExchangeError> {
+        self.phase = phase;
+        Ok(Progress::Worked(work))
+    }
+
+    /// The step failed here; it ends once the others are told.
+    fn fail<T>(&mut self, error: ExchangeError) -> Result<Progress<T>, ExchangeError> {
+        self.failed = Some(error);
+        self.go_on(Phase::Telling, Work::Exchange)
+    }
+
+    /// Ends a step that failed, once the others are told.
+    fn tell<T>(&mut self, step: &mut Step<'_>) -> Result<Progress<T>, ExchangeError> {
+        if !step.port.is_empty() && step.port.now < self.by {
+            step.port.deadline = self.by;
+            return Ok(Progress::Waiting);
+        }
+        step.port.end();
+        Err(self.failed.take().unwrap_or(ExchangeError::NotStarted))
+    }
+
+    /// Nothing of this rank's gradient is in the mean, as far as it knows.
+    fn give_up<T>(
         &mut self,
         step: &mut Step<'_>,
-        net: &mut Net<'_>,
-        mean: &mut [f32],
-    ) -> Result<Report, ExchangeError> {
-        let mut clock = net.clock;
-        let members = step.members();
-        let made = self.make_mean(step, net, &members, mean, &mut clock);
-        let mut exchange = clock.exchange;
-        let answered = timed(&mut exchange, || self.answer(step, net, &members, made.is_ok()));
-        clock.exchange = exchange;
-        let is_made = made.is_ok();
-        let applied = answered.map_err(ExchangeError::from).and(made).and_then(|refused| {
-            self.apply_downlink(step, mean, &mut clock)?;
-            Ok(refused)
-        });
-        if applied.is_err() && is_made {
+        error: ExchangeError,
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<T, ExchangeError> {
+        if std::mem::take(&mut self.has_encoded_mean) {
             self.downlink.undo();
         }
-        let refused = applied?;
-        if step.packets().is_some() {
-            let own = step.place_in(&members);
-            self.packet_set.clone_from(self.packets.packet_set(own));
-        }
-        self.report(step, refused, clock)
+        step.port.end();
+        let given = self.own.give_back(&mut self.incoming, step, memory, |_| false);
+        Err(error.unless_given_back(given))
     }
 
-    fn report(
+    // --- the server ------------------------------------------
+
+    /// Adds what the member at that position sent, if it comes in time and is accepted.
+    fn gather(
+        &mut self,
+        step: &mut Step<'_>,
+        position: usize,
+        sum: &mut [f32],
+    ) -> Result<Progress<Report>, ExchangeError> {
+        let members = step.members();
+        let Some(&rank) = members.as_slice().get(position) else {
+            return self.go_on(Phase::Dividing, Work::Exchange);
+        };
+        step.port.deadline = self.patient_until;
+        step.port.failure()?;
+        let collected = if step.packets().is_some() {
+            self.add_packets(step, (rank, position), sum)?
+        } else {
+            self.add_frame(step, rank, sum)?
+        };
+        match collected {
+            Collected::Waiting => Ok(Progress::Waiting),
+            Collected::One => Ok(Progress::Worked(Work::Decode)),
+            Collected::All => self.go_on(Phase::Gathering(position + 1), Work::Decode),
+        }
+    }
+
+    fn add_frame(
+        &mut self,
+        step: &mut Step<'_>,
+        rank: Rank,
+        sum: &mut [f32],
+    ) -> Result<Collected, ExchangeError> {
+        if rank == step.rank() {
+            return self.add(step, rank, None, sum).map(|()| Collected::All);
+        }
+        let Some(message) = step.port.find(rank, step.tag) else {
+            let is_over = step.port.is_lost(rank) || step.port.is_over(self.patient_until);
+            return Ok(if is_over { Collected::All } else { Collected::Waiting });
+        };
+        let added = self.add(step, rank, Some(&message), sum);
+        step.port.give(message);
+        added.map(|()| Collected::All)
+    }
+
+    /// Adds the frame of a rank, this rank's own if none is given, or notes why it is not accepted.
+    fn add(
         &mut self,
         step: &Step<'_>,
-        refused: Refused,
-        mut clock: Clock,
-    ) -> Result<Report, ExchangeError> {
-        let held = timed(&mut clock.decode, || self.own.held(step, &mut self.incoming))?;
+        rank: Rank,
+        frame: Option<&[u8]>,
+        sum: &mut [f32],
+    ) -> Result<(), ExchangeError> {
+        let (frame, expected) = (frame.or(self.own.part(0)).unwrap_or(&[]), Requirements::up(step));
+        let parsed = self.incoming.parse(rank, frame, &step.layout.as_ref(), &expected);
+        let added = parsed.map(|message| {
+            let weight = self.norm_cap.as_mut().map_or(1.0, |cap| cap.weigh(rank, &message));
+            message.add_scaled_to(weight, sum);
+            if step.divisor == Divisor::Senders {
+                self.senders.add(&message);
+            }
+        });
+        match added {
+            Ok(()) => self.arrived.push(rank),
+            Err(ExchangeError::Void { rank, index }) => {
+                self.void.get_or_insert(Void { rank, index });
+            }
+            Err(error) => refuse(&mut self.refused, error)?,
+        }
+        Ok(())
+    }
+
+    fn add_packets(
+        &mut self,
+        step: &mut Step<'_>,
+        worker: (Rank, usize),
+        values: &mut [f32],
+    ) -> Result<Collected, ExchangeError> {
+        let (layout, expected) = (step.layout.as_ref(), Requirements::up(step));
+        let mut sum = Sum { incoming: &mut self.incoming, layout, expected, values };
+        let mut collected = Ok(Collected::All);
+        if worker.0 == step.rank() {
+            self.packets.add_own(worker, &self.own, &mut sum)?;
+        } else {
+            let mut refuse = |error| refuse(&mut self.refused, error);
+            collected = self.packets.collect(step, worker, self.patient_until, &mut sum, &mut refuse);
+        }
+        if let Err(ExchangeError::Void { rank, index }) = collected {
+            self.void.get_or_insert(Void { rank, index });
+            collected = Ok(Collected::All);
+        }
+        if collected == Ok(Collected::All) && self.packets.packet_set(worker.1).ones() > 0 {
+            self.arrived.push(worker.0);
+        }
+        collected
+    }
+
+    /// Divides the sum, if there is a quorum.
+    fn make_mean(
+        &mut self,
+        step: &mut Step<'_>,
+        mean: &mut [f32],
+    ) -> Result<Progress<Report>, ExchangeError> {
+        let (arrived, members) = (self.arrived.len(), step.members().len());
+        let quorum = if self.options.quorum == 0 { members } else { self.options.quorum };
+        if arrived < quorum {
+            let void = self.void.map(|void| (void.rank, void.index));
+            let refused = std::mem::take(&mut self.refused);
+            return Err(ExchangeError::NoQuorum { arrived, quorum, refused, void });
+        }
+        let index = if step.packets().is_some() {
+            self.packets.divide(mean);
+            first_non_finite(mean)
+        } else if step.divisor == Divisor::Senders {
+            self.senders.divide(mean)
+        } else {
+            divide(mean, arrived)
+        };
+        match index {
+            Some(index) => Err(ExchangeError::NonFiniteMean { index, rank: None }),
+            None => self.go_on(Phase::EncodingMean, Work::Decode),
+        }
+    }
+
+    /// Queues an answer that the step failed for every worker. One that cannot be told waits until its
+    /// deadline.
+    fn refuse_all(&mut self, step: &mut Step<'_>) {
+        verdict::write(&[], None, &[], &mut self.verdict);
+        if let Some(Void { rank, index }) = self.void {
+            let void = VoidFrame { codec: step.codec().id(), step: step.key.step, index };
+            verdict::write_void(rank, &VoidMessage::new(&void, &step.layout.as_ref()), &mut self.verdict);
+        }
+        step.send_to_all(verdict_tag(step.tag), &self.verdict, Care::Until(self.by));
+    }
+
+    /// Queues the answer for the member at that position. All have the same one, unless it names the packets
+    /// of its receiver: then each answer leaves before the next is written. A worker that is gone is not an
+    /// error.
+    fn answer(&mut self, step: &mut Step<'_>, position: usize) -> Result<Progress<Report>, ExchangeError> {
+        let (members, has_packets) = (step.members(), step.packets().is_some());
+        let is_last = position == members.len();
+        step.port.deadline = self.by;
+        step.port.failure()?;
+        if (is_last || has_packets) && !step.port.is_empty() && step.port.now < self.by {
+            return Ok(Progress::Waiting);
+        }
+        if is_last {
+            return self.go_on(Phase::Applying, Work::Exchange);
+        }
+        if has_packets || position == 0 {
+            let packet_set = has_packets.then(|| self.packets.packet_set(position));
+            let frame = self.downlink.frame();
+            self.mean_at = verdict::write(&self.arrived, packet_set, frame, &mut self.verdict);
+        }
+        let rank = members.as_slice()[position];
+        if rank == step.rank() {
+            if has_packets {
+                self.packet_set.clone_from(self.packets.packet_set(position));
+            }
+        } else {
+            let body = Body::Frame { part: VERDICT, place: 0 };
+            step.port.queue(rank, verdict_tag(step.tag), body, Care::Until(self.by));
+        }
+        self.go_on(Phase::Answering(position + 1), Work::Exchange)
+    }
+
+    // --- a worker ------------------------------------------
+
+    /// Takes the server's answer.
+    fn ask(&mut self, step: &mut Step<'_>) -> Result<Progress<Report>, ExchangeError> {
+        if !step.take(&mut self.verdict)? {
+            return Ok(Progress::Waiting);
+        }
+        let (members, server) = (step.members(), self.options.server);
+        let packets = step.packets().map(|_| (&mut self.packet_set, self.own.count()));
+        let frame = verdict::read(&self.verdict, &members, &mut self.arrived, packets);
+        let frame = frame.ok_or(ExchangeError::BadVerdict { server })?;
+        if self.arrived.is_empty() {
+            let void = verdict::read_void(frame, &step.layout.as_ref(), step.key.step);
+            let void = void.filter(|void| members.contains(void.rank)).map(|void| (void.rank, void.index));
+            let (quorum, refused) = (self.options.quorum, Refused::new());
+            return Err(ExchangeError::NoQuorum { arrived: 0, quorum, refused, void });
+        }
+        self.mean_at = self.verdict.len() - frame.len();
+        self.go_on(Phase::Applying, Work::Decode)
+    }
+
+    // --- both ------------------------------------------
+
+    /// The server applies the mean that it sent, not the one that it computed, so that all replicas stay
+    /// equal.
+    fn apply(&mut self, step: &mut Step<'_>, mean: &mut [f32]) -> Result<Progress<Report>, ExchangeError> {
+        let frame = (self.options.server, &self.verdict[self.mean_at..]);
+        self.downlink.write(step, &mut self.incoming, frame, mean)?;
+        self.go_on(Phase::Counting, Work::Decode)
+    }
+
+    /// What this rank reports. What is not in the mean goes back to the memory.
+    fn report(
+        &mut self,
+        step: &mut Step<'_>,
+        memory: &mut Option<&mut Memory<'_>>,
+        clock: Clock,
+    ) -> Result<Progress<Report>, ExchangeError> {
+        let held = match self.own.held(step, &mut self.incoming) {
+            Ok(held) => held,
+            Err(error) => return self.give_up(step, error, memory),
+        };
+        step.port.end();
         let (contributors, frame_bytes) = (self.contributors(), self.own.bytes());
-        let sent = if step.packets().is_some() { self.own.count() } else { 0 };
+        let has_packets = step.packets().is_some();
+        let sent = if has_packets { self.own.count() } else { 0 };
         let packets = PacketTally { sent, lost: sent - self.packet_set.ones() };
         let capped = self.norm_cap.as_ref().map_or_else(Vec::new, |cap| cap.capped().to_vec());
+        let (refused, is_in) = (std::mem::take(&mut self.refused), contributors.contains(step.rank()));
+        let is_in = |at| is_in && (!has_packets || self.packet_set.has(at));
+        // Otherwise a part of this rank's gradient is neither in the mean nor back in the memory.
+        let given = self.own.give_back(&mut self.incoming, step, memory, is_in);
+        given.map_err(|error| ExchangeError::Frame { rank: step.rank(), error })?;
         let report = step.report(contributors, frame_bytes, held, clock);
-        Ok(Report { refused, capped, packets, ..report })
+        Ok(Progress::Done(Report { refused, capped, packets, ..report }))
     }
 
     /// The ranks that arrived, as a set.
@@ -267,210 +570,6 @@ impl Server {
             self.contributors = self.arrived.iter().copied().collect();
         }
         self.contributors.clone()
-    }
-
-    /// Gathers the frames, divides, and encodes the mean.
-    fn make_mean(
-        &mut self,
-        step: &mut Step<'_>,
-        net: &mut Net<'_>,
-        members: &RankSet,
-        mean: &mut [f32],
-        clock: &mut Clock,
-    ) -> Result<Refused, ExchangeError> {
-        let refused = self.gather(step, net, members, mean, clock)?;
-        let arrived = self.arrived.len();
-        let quorum = if self.options.quorum == 0 { members.len() } else { self.options.quorum };
-        if arrived < quorum {
-            let void = self.void.map(|void| (void.rank, void.index));
-            return Err(ExchangeError::NoQuorum { arrived, quorum, refused, void });
-        }
-        let packets = step.packets().is_some().then_some(&mut self.packets);
-        let index = timed(&mut clock.decode, || match packets {
-            Some(packets) => {
-                packets.divide(mean);
-                first_non_finite(mean)
-            }
-            None if step.divisor == Divisor::Senders => self.senders.divide(mean),
-            None => divide(mean, arrived),
-        });
-        if let Some(index) = index {
-            return Err(ExchangeError::NonFiniteMean { index, rank: None });
-        }
-        self.encode_mean(step, mean, clock)?;
-        Ok(refused)
-    }
-
-    /// Adds what arrives in time and is accepted to `sum`, in rank order.
-    fn gather(
-        &mut self,
-        step: &mut Step<'_>,
-        net: &mut Net<'_>,
-        members: &RankSet,
-        sum: &mut [f32],
-        clock: &mut Clock,
-    ) -> Result<Refused, ExchangeError> {
-        let deadline = self.patience(net);
-        let mut refused = Refused::new();
-        self.arrived.clear();
-        self.void = None;
-        self.norm_cap.iter_mut().for_each(NormCap::begin_step);
-        sum.fill(0.0);
-        if step.packets().is_some() {
-            self.gather_packets(step, net, members, sum, (deadline, clock), &mut refused)?;
-        } else {
-            self.gather_frames(step, net, members, sum, (deadline, clock), &mut refused)?;
-        }
-        Ok(refused)
-    }
-
-    fn gather_frames(
-        &mut self,
-        step: &mut Step<'_>,
-        net: &mut Net<'_>,
-        members: &RankSet,
-        sum: &mut [f32],
-        (deadline, clock): (Deadline, &mut Clock),
-        refused: &mut Refused,
-    ) -> Result<(), ExchangeError> {
-        let expected = Requirements::up(step);
-        let mut senders = (step.divisor == Divisor::Senders).then_some(&mut self.senders);
-        senders.iter_mut().for_each(|senders| senders.begin(step.layout.len(), step.units()));
-        for rank in members.iter() {
-            let is_own = rank == step.rank();
-            let (tag, buffer) = (step.tag, &mut self.buffer);
-            if !is_own && !timed(&mut clock.exchange, || arrives(net, (rank, tag), buffer, deadline))? {
-                continue;
-            }
-            let bytes = self.own.parts().next().filter(|_| is_own).unwrap_or(&self.buffer);
-            let parsed = timed(&mut clock.decode, || {
-                let message = self.incoming.parse(rank, bytes, &step.layout.as_ref(), &expected)?;
-                let weight = self.norm_cap.as_mut().map_or(1.0, |cap| cap.weigh(rank, &message));
-                message.add_scaled_to(weight, sum);
-                senders.iter_mut().for_each(|senders| senders.add(&message));
-                Ok(())
-            });
-            match parsed {
-                Ok(()) => self.arrived.push(rank),
-                Err(ExchangeError::Void { rank, index }) => {
-                    self.void.get_or_insert(Void { rank, index });
-                }
-                Err(error) => refuse(refused, error)?,
-            }
-        }
-        Ok(())
-    }
-
-    fn gather_packets(
-        &mut self,
-        step: &mut Step<'_>,
-        net: &mut Net<'_>,
-        members: &RankSet,
-        sum: &mut [f32],
-        (deadline, clock): (Deadline, &mut Clock),
-        refused: &mut Refused,
-    ) -> Result<(), ExchangeError> {
-        let (layout, expected) = (step.layout.as_ref(), Requirements::up(step));
-        let mut sum = Sum { incoming: &mut self.incoming, layout, expected, values: sum };
-        self.packets.begin_step(members.len());
-        for (position, rank) in members.iter().enumerate() {
-            if rank == step.rank() {
-                timed(&mut clock.decode, || self.packets.add_own((rank, position), &self.own, &mut sum))?;
-            } else {
-                let mut refuse = |error| refuse(refused, error);
-                let into = (&mut sum, &mut *clock);
-                match self.packets.collect(step, net, (rank, position), into, deadline, &mut refuse) {
-                    Err(ExchangeError::Void { rank, index }) => {
-                        self.void.get_or_insert(Void { rank, index });
-                    }
-                    collected => collected?,
-                }
-            }
-            if self.packets.packet_set(position).ones() > 0 {
-                self.arrived.push(rank);
-            }
-        }
-        Ok(())
-    }
-
-    /// Sends everyone the verdict; a worker that is gone is not an error.
-    fn answer(
-        &mut self,
-        step: &mut Step<'_>,
-        net: &mut Net<'_>,
-        members: &RankSet,
-        is_made: bool,
-    ) -> Result<(), TransportError> {
-        let (tag, me): (Tag, Rank) = (step.tag.chunk(VERDICT_CHUNK), step.rank());
-        let contributors = if is_made { self.arrived.as_slice() } else { &[] };
-        let has_packets = step.packets().is_some();
-        for (position, rank) in members.iter().enumerate().filter(|&(_, rank)| rank != me) {
-            let packet_set = has_packets.then(|| self.packets.packet_set(position));
-            verdict::write(contributors, packet_set, self.downlink.encoder.frame(), &mut self.verdict);
-            if let (true, Some(Void { rank, index })) = (contributors.is_empty(), self.void) {
-                let void = VoidFrame { codec: step.codec().id(), step: step.key.step, index };
-                verdict::write_void(rank, &VoidMessage::new(&void, &step.layout.as_ref()), &mut self.verdict);
-            }
-            match net.transport.send(rank, tag, &self.verdict, net.deadline) {
-                Ok(()) | Err(TransportError::Disconnected { .. }) => {}
-                Err(other) => return Err(other),
-            }
-        }
-        Ok(())
-    }
-
-    /// Encodes the mean, with the server's own error feedback if the downlink has it.
-    fn encode_mean(&mut self, step: &Step<'_>, mean: &[f32], clock: &mut Clock) -> Result<(), ExchangeError> {
-        let Downlink { codec, encoder, memory, before } = &mut self.downlink;
-        let (layout, units) = (step.layout.as_ref(), step.units());
-        timed(&mut clock.encode, || {
-            memory.iter().for_each(|memory| before.take(memory));
-            encoder.encode(&**codec, step.key, &layout, units, Grad::F32(mean), memory.as_mut()).map(|_| ())
-        })
-        .map_err(ExchangeError::Downlink)
-    }
-
-    /// The server applies the mean that it sent, not the one that it computed, so that all replicas stay
-    /// equal.
-    fn apply_downlink(
-        &mut self,
-        step: &Step<'_>,
-        mean: &mut [f32],
-        clock: &mut Clock,
-    ) -> Result<(), ExchangeError> {
-        let server = self.options.server;
-        let expected = Requirements::holding(step, &*self.downlink.codec, step.units());
-        let layout = step.layout.as_ref();
-        let frame = self.downlink.encoder.frame();
-        timed(&mut clock.decode, || self.incoming.write(server, frame, &layout, &expected, mean))
-    }
-
-    /// A worker's part of a step.
-    fn ask(
-        &mut self,
-        step: &mut Step<'_>,
-        net: &mut Net<'_>,
-        mean: &mut [f32],
-    ) -> Result<Report, ExchangeError> {
-        let mut clock = net.clock;
-        let server = self.options.server;
-        let tag = step.tag.chunk(VERDICT_CHUNK);
-        let buffer = &mut self.buffer;
-        timed(&mut clock.exchange, || net.transport.recv(server, tag, buffer, net.deadline))?;
-        let members = step.members();
-        let packets = step.packets().map(|_| (&mut self.packet_set, self.own.count()));
-        let frame = verdict::read(&self.buffer, &members, &mut self.arrived, packets);
-        let frame = frame.ok_or(ExchangeError::BadVerdict { server })?;
-        if self.arrived.is_empty() {
-            let void = verdict::read_void(frame, &step.layout.as_ref(), step.key.step);
-            let void = void.filter(|void| members.contains(void.rank)).map(|void| (void.rank, void.index));
-            let (quorum, refused) = (self.options.quorum, Refused::new());
-            return Err(ExchangeError::NoQuorum { arrived: 0, quorum, refused, void });
-        }
-        let expected = Requirements::holding(step, &*self.downlink.codec, step.units());
-        let layout = step.layout.as_ref();
-        timed(&mut clock.decode, || self.incoming.write(server, frame, &layout, &expected, mean))?;
-        self.report(step, Refused::new(), clock)
     }
 }
 

@@ -8,15 +8,22 @@ use crate::rank::{Rank, RankSet};
 
 /// Contributors (their number and each rank as u32 LE, ascending), then the receiver's packet_set if workers
 /// send packets, then the frame of the mean. Without contributors the step failed. Then only the rank that
-/// made it void and its void frame follow, if there is such a rank.
-pub(super) fn write(contributors: &[Rank], packet_set: Option<&PacketSet>, frame: &[u8], out: &mut Vec<u8>) {
+/// made it void and its void frame follow, if there is such a rank. Returns where the frame begins.
+pub(super) fn write(
+    contributors: &[Rank],
+    packet_set: Option<&PacketSet>,
+    frame: &[u8],
+    out: &mut Vec<u8>,
+) -> usize {
     out.clear();
     out.extend_from_slice(&(contributors.len() as u32).to_le_bytes());
     contributors.iter().for_each(|rank| out.extend_from_slice(&rank.0.to_le_bytes()));
     if !contributors.is_empty() {
         packet_set.into_iter().for_each(|packet_set| packet_set.write(out));
         out.extend_from_slice(frame);
+        return out.len() - frame.len();
     }
+    out.len()
 }
 
 /// Adds the rank that made the step void, as u32 LE, and its void frame.

@@ -9,7 +9,7 @@ use crate::collective::Reduce;
 use crate::counters::Counters;
 use crate::error::TransportError;
 use crate::rank::{Membership, Rank, RankSet};
-use crate::tag::{Deadline, Tag};
+use crate::tag::{Deadline, Tag, Wanted};
 use crate::transport::Transport;
 
 /// How often a rank that waits for a peer behind a cut checks whether the cut was healed.
@@ -273,14 +273,14 @@ impl<T: Transport> Transport for FaultInjector<T> {
 
     fn recv_any(
         &mut self,
-        wanted: &[(Rank, Tag)],
+        wanted: &[Wanted],
         into: &mut Vec<u8>,
         deadline: Deadline,
     ) -> Result<(Rank, Tag), TransportError> {
         self.release(None);
         loop {
-            let is_cut = |(from, _): &&(Rank, Tag)| self.partition.is_cut(*from);
-            let Some(&(from, tag)) = wanted.iter().find(is_cut) else {
+            let is_cut = |wanted: &&Wanted| self.partition.is_cut(wanted.from);
+            let Some(&Wanted { from, tag, .. }) = wanted.iter().find(is_cut) else {
                 return self.inner.recv_any(wanted, into, deadline);
             };
             // Messages of the others arrive meanwhile.

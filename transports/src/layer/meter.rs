@@ -4,7 +4,7 @@ use crate::collective::Reduce;
 use crate::counters::{Counters, Traffic};
 use crate::error::TransportError;
 use crate::rank::{Membership, Rank, RankSet};
-use crate::tag::{Deadline, Tag};
+use crate::tag::{Deadline, Tag, Wanted};
 use crate::transport::Transport;
 
 /// Counts what passes through it, for each peer, up and down apart.
@@ -120,7 +120,7 @@ impl<T: Transport> Transport for Meter<T> {
 
     fn recv_any(
         &mut self,
-        wanted: &[(Rank, Tag)],
+        wanted: &[Wanted],
         into: &mut Vec<u8>,
         deadline: Deadline,
     ) -> Result<(Rank, Tag), TransportError> {

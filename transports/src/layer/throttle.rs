@@ -9,7 +9,7 @@ use crate::collective::Reduce;
 use crate::counters::Counters;
 use crate::error::TransportError;
 use crate::rank::{Membership, Rank, RankSet};
-use crate::tag::{Deadline, Tag};
+use crate::tag::{Deadline, Tag, Wanted};
 use crate::transport::Transport;
 
 /// The speed of every rank's link, in each direction at the same time.
@@ -123,11 +123,18 @@ impl<T: Transport> Throttle<T> {
     }
 
     /// Which of the messages that the inner transport has delivered arrives first here, and when.
-    fn next_due(&self, wanted: &[(Rank, Tag)]) -> Option<(Instant, (Rank, Tag))> {
+    fn next_due(&self, wanted: &[Wanted]) -> Option<(Instant, (Rank, Tag))> {
         let (network, me, now) = (self.shared(), self.inner.rank(), Instant::now());
-        let here = wanted.iter().filter(|(from, tag)| self.early.contains_key(&(*tag, *from)));
+        let here = wanted.iter().flat_map(|wanted| self.here(wanted));
         let due = |&(from, tag): &(Rank, Tag)| network.due.get(&(me, tag, from)).copied().unwrap_or(now);
-        here.map(|message| (due(message), *message)).min_by_key(|(due, _)| *due)
+        here.map(|message| (due(&message), message)).min_by_key(|(due, _)| *due)
+    }
+
+    /// The messages among these that the inner transport has delivered.
+    fn here(&self, wanted: &Wanted) -> impl Iterator<Item = (Rank, Tag)> {
+        let last = wanted.tag.chunk(wanted.tag.chunk.saturating_add(wanted.chunks - 1));
+        let near = self.early.range((wanted.tag, wanted.from)..=(last, wanted.from));
+        near.map(|((tag, from), _)| (*from, *tag)).filter(|(from, _)| *from == wanted.from)
     }
 }
 
@@ -165,7 +172,7 @@ impl<T: Transport> Transport for Throttle<T> {
 
     fn recv_any(
         &mut self,
-        wanted: &[(Rank, Tag)],
+        wanted: &[Wanted],
         into: &mut Vec<u8>,
         deadline: Deadline,
     ) -> Result<(Rank, Tag), TransportError> {
@@ -178,11 +185,8 @@ impl<T: Transport> Transport for Throttle<T> {
                 *into = self.early.remove(&(tag, from)).unwrap_or_default();
                 return Ok(found);
             }
-            let missing: Vec<_> = wanted
-                .iter()
-                .filter(|(from, tag)| !self.early.contains_key(&(*tag, *from)))
-                .copied()
-                .collect();
+            let is_here = |wanted: &&Wanted| wanted.chunks == 1 && self.here(wanted).next().is_some();
+            let missing: Vec<_> = wanted.iter().filter(|wanted| !is_here(wanted)).copied().collect();
             let until = next.map_or(deadline, |(due, _)| deadline.earlier(Deadline::at(due)));
             let mut message = Vec::new();
             let received = match (missing.as_slice(), next) {
@@ -201,7 +205,7 @@ impl<T: Transport> Transport for Throttle<T> {
             }
             thread::sleep(until.remaining().unwrap_or_default());
             if deadline.has_passed() && next.is_none_or(|(due, _)| due > Instant::now()) {
-                let (from, tag) = wanted[0];
+                let Wanted { from, tag, .. } = wanted[0];
                 return Err(TransportError::Timeout { from, tag });
             }
         }

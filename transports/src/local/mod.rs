@@ -20,7 +20,7 @@ use crate::error::TransportError;
 use crate::inbox::InboxLimits;
 use crate::mailbox::Mailbox;
 use crate::rank::{Membership, Rank, RankSet};
-use crate::tag::{Deadline, Tag};
+use crate::tag::{Deadline, Tag, Wanted};
 use crate::transport::Transport;
 
 /// Bytes that accompany each payload: the sender and the tag.
@@ -185,7 +185,7 @@ impl Transport for LocalTransport {
 
     fn recv_any(
         &mut self,
-        wanted: &[(Rank, Tag)],
+        wanted: &[Wanted],
         into: &mut Vec<u8>,
         deadline: Deadline,
     ) -> Result<(Rank, Tag), TransportError> {

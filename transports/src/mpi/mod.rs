@@ -68,7 +68,7 @@ use crate::counters::{Counters, Traffic};
 use crate::error::TransportError;
 use crate::mailbox::Mailbox;
 use crate::rank::{Membership, Rank, RankSet};
-use crate::tag::{Deadline, Tag};
+use crate::tag::{Deadline, Tag, Wanted};
 use crate::transport::Transport;
 
 /// This process as a rank of the job.
@@ -270,7 +270,7 @@ impl Transport for MpiTransport {
 
     fn recv_any(
         &mut self,
-        wanted: &[(Rank, Tag)],
+        wanted: &[Wanted],
         into: &mut Vec<u8>,
         deadline: Deadline,
     ) -> Result<(Rank, Tag), TransportError> {

@@ -91,9 +91,10 @@ impl Peer {
         self.awaited = Some(Awaited { until, ..awaited });
     }
 
-    /// A caller got the message that it waited for.
+    /// A caller got a message. It waits for nothing more of that step, unless it says so again.
     pub(super) fn received(&mut self, tag: Tag, now: Instant) {
-        if let Some(awaited) = self.awaited.take_if(|awaited| awaited.tag == tag) {
+        let of_step = |awaited: &mut Awaited| (awaited.tag.epoch, awaited.tag.step) == (tag.epoch, tag.step);
+        if let Some(awaited) = self.awaited.take_if(of_step).filter(|awaited| awaited.tag == tag) {
             let took = now.saturating_duration_since(awaited.since);
             self.usual = took.max(self.usual / 8 * 7);
         }

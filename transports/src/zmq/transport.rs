@@ -17,7 +17,7 @@ use super::state::{Order, Peer, Shared, Standing, State};
 use crate::counters::{Counters, Traffic};
 use crate::error::TransportError;
 use crate::rank::{Membership, Rank, RankSet};
-use crate::tag::{Deadline, Tag};
+use crate::tag::{Deadline, Tag, Wanted};
 use crate::transport::Transport;
 
 /// How long a transport that is dropped without `close` continues to deliver.
@@ -295,12 +295,12 @@ impl ZmqTransport {
     fn await_any(
         &self,
         state: &mut State,
-        wanted: &[(Rank, Tag)],
+        wanted: &[Wanted],
         deadline: Deadline,
     ) -> Result<(), TransportError> {
         let now = Instant::now();
-        for (number, &(rank, tag)) in wanted.iter().enumerate() {
-            let is_first = !wanted[..number].iter().any(|(earlier, _)| *earlier == rank);
+        for (number, &Wanted { from: rank, tag, .. }) in wanted.iter().enumerate() {
+            let is_first = !wanted[..number].iter().any(|earlier| earlier.from == rank);
             if is_first && tag.epoch != Tag::JOINING {
                 let at = self.peer(state, rank, tag)?;
                 state.peers[at].await_message(tag, deadline, now);
@@ -427,13 +427,13 @@ impl Transport for ZmqTransport {
 
     fn recv_any(
         &mut self,
-        wanted: &[(Rank, Tag)],
+        wanted: &[Wanted],
         into: &mut Vec<u8>,
         deadline: Deadline,
     ) -> Result<(Rank, Tag), TransportError> {
         self.ensure_open()?;
         let mut state = self.shared.lock();
-        wanted.iter().try_for_each(|&(from, tag)| self.peer(&state, from, tag).map(|_| ()))?;
+        wanted.iter().try_for_each(|wanted| self.peer(&state, wanted.from, wanted.tag).map(|_| ()))?;
         let found = loop {
             if let Some((found, bytes)) = state.arrivals.inbox.take_any(wanted) {
                 let old = if bytes.is_empty() {
@@ -450,20 +450,20 @@ impl Transport for ZmqTransport {
                 }
                 break found;
             }
-            if let Some(&(_, tag)) = wanted.iter().find(|(_, tag)| state.arrivals.inbox.is_retired(*tag)) {
-                return Err(TransportError::Retired { tag });
+            if let Some(wanted) = wanted.iter().find(|wanted| state.arrivals.inbox.is_retired(wanted.tag)) {
+                return Err(TransportError::Retired { tag: wanted.tag });
             }
             if state.is_stopped {
                 return Err(TransportError::Closed);
             }
-            for &(rank, tag) in wanted {
+            for &Wanted { from: rank, tag, .. } in wanted {
                 let peer = &state.peers[self.peer(&state, rank, tag)?];
                 if peer.standing == Standing::Gone || peer.is_another() && tag.epoch != Tag::JOINING {
                     return Err(TransportError::Disconnected { rank });
                 }
             }
             if deadline.has_passed() {
-                let (from, tag) = wanted[0];
+                let Wanted { from, tag, .. } = wanted[0];
                 return Err(TransportError::Timeout { from, tag });
             }
             self.await_any(&mut state, wanted, deadline)?;

@@ -59,8 +59,11 @@ impl Network {
         Self { faults, flying: Vec::new(), waiting: Vec::new() }
     }
 
-    /// Sends a message; returns whether there was room for it.
-    pub(crate) fn send(&mut self, draws: &mut Draws, now: u64, message: Message) -> bool {
+    /// Sends a message; returns whether there was room for it. Packets are lost in every world.
+    pub(crate) fn send(&mut self, draws: &mut Draws, now: u64, message: Message, is_packet: bool) -> bool {
+        if is_packet && draws.percent(10) {
+            return true;
+        }
         let same = |other: &Message| (other.from, other.to) == (message.from, message.to);
         if self.faults.is_narrow && self.flying.iter().chain(&self.waiting).any(same) {
             return false;

@@ -17,9 +17,11 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Whether every way was seen.
-    pub(crate) fn is_complete(&self) -> bool {
-        [self.means, self.void, self.failed, self.undecided].iter().all(|count| *count > 0)
+    /// Whether every way was seen. Where a server decides, every rank knows how the step ended or has no
+    /// answer.
+    pub(crate) fn is_complete(&self, is_served: bool) -> bool {
+        let is_decided = (self.undecided > 0) != is_served;
+        is_decided && [self.means, self.void, self.failed].iter().all(|count| *count > 0)
     }
 }
 
@@ -70,7 +72,7 @@ pub(crate) fn check(schedule: &Schedule) -> Seen {
 /// ranks have ended a step and others cannot.
 fn agree(schedule: &Schedule, ends: &[(Rank, &End)]) {
     let means: Vec<_> =
-        ends.iter().filter_map(|(rank, end)| Some((rank, end.outcome.as_ref().ok()?))).collect();
+        ends.iter().filter_map(|(rank, end)| Some((rank, &end.outcome.as_ref().ok()?.0))).collect();
     let bits = |mean: &[f32]| mean.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
     for (rank, mean) in &means {
         assert!(bits(mean) == bits(means[0].1), "{rank} and {} have different means", means[0].0);
@@ -80,7 +82,12 @@ fn agree(schedule: &Schedule, ends: &[(Rank, &End)]) {
     }
     for (rank, end) in ends {
         if let Err(error) = &end.outcome {
-            let is_open = schedule.is_lossy && matches!(error, ExchangeError::Undecided { .. });
+            let is_open = schedule.is_lossy
+                && match error {
+                    // The server can continue without this rank, and its answer may be lost or cut.
+                    _ if schedule.is_served => *rank != Rank(0),
+                    error => matches!(error, ExchangeError::Undecided { .. }),
+                };
             assert!(is_open, "{} has a mean, and {rank} has none: {error}", means[0].0);
         }
     }
@@ -103,7 +110,12 @@ fn may_be_undecided(schedule: &Schedule, step: u64, rank: Rank, heard: &[(Rank, 
 /// Sent + kept = residual + gradient. A step without a mean has sent nothing.
 fn conserves(schedule: &Schedule, rank: Rank, end: &End) {
     let End { outcome, grad, before, after, .. } = end;
-    let Err(error) = outcome else { return };
+    let error = match outcome {
+        Ok((_, report)) if report.contributors.contains(rank) => return,
+        // The server did without this rank.
+        Ok(_) => &ExchangeError::NotStarted,
+        Err(error) => error,
+    };
     let is_own = matches!(error, ExchangeError::Encode(_));
     let is_undone = schedule.undoes && error.is_void();
     for at in 0..grad.len() {
@@ -121,10 +133,15 @@ fn conserves(schedule: &Schedule, rank: Rank, end: &End) {
 
 /// The mean of what all ranks sent, if each of them has it.
 fn applied(schedule: &Schedule, ends: &[(Rank, &End)]) {
-    let world = schedule.peers.len();
-    let has_mean = ends.iter().all(|(_, end)| end.outcome.is_ok());
-    let Some((_, first)) = ends.first().filter(|_| has_mean && ends.len() == world) else { return };
-    let Ok(mean) = &first.outcome else { return };
+    let Some(Ok((mean, report))) = ends.first().map(|(_, end)| &end.outcome) else { return };
+    // A worker that missed the server's answer has taken back what was applied.
+    let who = report.contributors.as_slice();
+    let mut ends = ends.iter().filter(|(rank, end)| who.contains(rank) && end.outcome.is_ok());
+    let ends: Vec<_> = ends.by_ref().collect();
+    if ends.len() < who.len() || !schedule.is_plain {
+        return;
+    }
+    let world = who.len();
     let size = |end: &End, at: usize| end.before[at].abs() + end.grad[at].abs() + end.after[at].abs();
     let sizes = |at| ends.iter().map(|(_, end)| size(end, at)).sum::<f32>();
     let largest = (0..mean.len()).map(sizes).fold(0.0, f32::max);

@@ -1,9 +1,11 @@
 //! One schedule: some ranks, some steps, and everything that the seed lets happen to them.
 
-use gradwire::plan::Plan;
+use std::time::Duration;
+
+use gradwire::plan::{Plan, ToPlan};
 use gradwire::rules::Rules;
-use gradwire::{Grad, Layout, Memory, Source, StepKey};
-use gradwire_transports::exchange::{Care, Exchange, ExchangeError, Progress, Route, Setting};
+use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
+use gradwire_transports::exchange::{Care, Exchange, ExchangeError, Progress, Report, Route, Setting};
 use gradwire_transports::inbox::InboxLimits;
 use gradwire_transports::{Membership, Rank, RankSet, Tag, TransportError};
 
@@ -17,6 +19,22 @@ pub(crate) struct Case {
     pub(crate) route: Route,
     /// How far sums may be off, for the largest of them.
     pub(crate) rounding: f64,
+}
+
+impl Case {
+    fn plan(&self) -> Plan {
+        let layout = layout();
+        match Spec::parse(self.rules) {
+            Ok(spec) => spec.to_plan(&layout.as_ref()),
+            Err(_) => Plan::of_rules(&Rules::parse(self.rules).unwrap(), &layout.as_ref()),
+        }
+    }
+
+    /// Whether the mean travels as it is.
+    fn has_plain_downlink(&self) -> bool {
+        let Route::Server(options) = &self.route else { return true };
+        options.downlink.codec == gradwire::Codec::NONE
+    }
 }
 
 /// Bytes of early messages of each sender.
@@ -59,7 +77,7 @@ pub(crate) struct Peer {
 
 /// How a step ended at a rank.
 pub(crate) struct End {
-    pub(crate) outcome: Result<Vec<f32>, ExchangeError>,
+    pub(crate) outcome: Result<(Vec<f32>, Report), ExchangeError>,
     pub(crate) grad: Vec<f32>,
     pub(crate) before: Vec<f32>,
     pub(crate) after: Vec<f32>,
@@ -73,6 +91,10 @@ pub(crate) struct Schedule {
     pub(crate) is_lossy: bool,
     pub(crate) undoes: bool,
     pub(crate) has_deaths: bool,
+    /// Whether rank 0 makes the mean.
+    pub(crate) is_served: bool,
+    /// Whether the mean is what was sent, each coordinate by the same ranks.
+    pub(crate) is_plain: bool,
     /// Whether a memory keeps a coordinate.
     pub(crate) keeps: Vec<bool>,
     pub(crate) rounding: f64,
@@ -93,7 +115,7 @@ impl Schedule {
         let mut draws = Draws(seed);
         let world = 2 + if draws.percent(80) { draws.below(4) } else { draws.below(15) } as u32;
         let (is_lossy, undoes) = (draws.percent(60), draws.percent(50));
-        let is_narrow = is_lossy && draws.percent(50);
+        let is_narrow = draws.percent(50);
         let faulty = if is_lossy && draws.percent(70) { draws.below(4) } else { 0 };
         let faults = Faults {
             delay: 1 + draws.below(400),
@@ -103,14 +125,23 @@ impl Schedule {
             is_narrow,
         };
         let has_deaths = !is_lossy && draws.percent(15);
-        let (parts, rules) = (1 + draws.below(4) as usize, Rules::parse(case.rules).unwrap());
-        let plan = Plan::of_rules(&rules, &layout().as_ref());
+        let parts = 1 + draws.below(4) as usize;
+        let plan = case.plan();
+        let (is_served, has_packets) = match &case.route {
+            Route::Server(_) => (true, case.rules.contains("max_packet_bytes")),
+            _ => (false, false),
+        };
+        let (quorum, waits) = (draws.below(u64::from(world) + 1) as usize, 50 + draws.below(5_000));
         let mut keeps = vec![false; layout().len()];
         plan.units().iter().for_each(|unit| keeps[unit.range()].fill(plan.group_of(unit).keeps()));
         let peers = (0..world).map(|rank| {
             let mut exchange =
-                Exchange::new(&rules, layout(), case.route.clone()).unwrap().keeping_early(EARLY);
-            if parts > 1 && !matches!(case.route, Route::Tree { .. }) {
+                Exchange::new(case.plan(), layout(), case.route.clone()).unwrap().keeping_early(EARLY);
+            if is_lossy {
+                exchange.set_quorum(quorum);
+                exchange.set_patience(Duration::from_nanos(waits));
+            }
+            if parts > 1 && !matches!(case.route, Route::Tree { .. } | Route::Server(_)) {
                 exchange = exchange.pipelined(parts).unwrap();
             }
             if undoes {
@@ -144,6 +175,8 @@ impl Schedule {
             is_lossy,
             undoes,
             has_deaths,
+            is_served,
+            is_plain: !has_packets && case.has_plain_downlink(),
             keeps,
             rounding: case.rounding,
             steps: 1 + draws.below(3),
@@ -276,9 +309,6 @@ impl Schedule {
         let by = now.saturating_add(patience);
         peer.exchange.begin(setting, key, peer.memory.as_ref(), now, by).unwrap();
         (peer.stage, peer.by) = (Stage::Encoding, by);
-        // As a transport does, which forgets the messages of earlier steps.
-        let me = peer.rank;
-        self.network.take(me, |message| message.tag.step < step);
     }
 
     /// Sends what finds room.
@@ -295,11 +325,13 @@ impl Schedule {
             let (id, care) = (out.id, out.care);
             if dead.contains(&message.to) {
                 peer.exchange.not_sent(id, TransportError::Disconnected { rank: message.to });
-            } else if self.network.send(&mut self.draws, self.now, message) {
+            } else if self.network.send(&mut self.draws, self.now, message, matches!(care, Care::Packet(_))) {
                 peer.exchange.sent(id);
             } else {
                 peer.exchange.no_room(id, self.now);
-                if care == Care::Must || matches!(care, Care::Until(until) if until > self.now) {
+                if care == Care::Must
+                    || matches!(care, Care::Until(until) | Care::Packet(until) if until > self.now)
+                {
                     peer.retry = self.now + 20;
                 }
             }
@@ -317,10 +349,15 @@ impl Schedule {
         if is_early {
             return;
         }
+        // As a transport does, which forgets the messages of earlier steps, also those that arrive later.
+        if !matches!(peer.stage, Stage::Idle(_)) {
+            let step = peer.step;
+            self.network.take(peer.rank, |message| message.tag.step < step);
+        }
         let (wanted, is_narrow) = (peer.exchange.wanted().to_vec(), self.network.faults.is_narrow);
-        let here = self
-            .network
-            .take(peer.rank, |message| !is_narrow || wanted.contains(&(message.from, message.tag)));
+        let here = self.network.take(peer.rank, |message| {
+            !is_narrow || wanted.iter().any(|wanted| wanted.holds(message.from, message.tag))
+        });
         for Message { from, to, tag, bytes, at } in here {
             use gradwire_transports::exchange::Refusal::{Duplicate, Full, Stale};
             let heard = (tag.unit == u32::MAX).then(|| bytes.clone());
@@ -360,8 +397,8 @@ impl Schedule {
                     Ok(Progress::Waiting) => return false,
                     Ok(Progress::Lent) => unreachable!("no library sums here"),
                     Ok(Progress::Done(report)) => {
-                        assert_eq!(report.contributors.len(), world);
-                        Ok(peer.mean.clone())
+                        assert!(self.is_served || report.contributors.len() == world);
+                        Ok((peer.mean.clone(), report))
                     }
                     Err(error) => Err(error),
                 }
@@ -369,7 +406,9 @@ impl Schedule {
             _ => return false,
         };
         let peer = &mut self.peers[at];
-        assert!(peer.by == u64::MAX || now <= peer.by.max(peer.stopped) + 1, "{} ends late", peer.rank);
+        // Each look for what has arrived takes a moment: with packets, one for each worker.
+        let last = peer.by.max(peer.stopped).saturating_add(world as u64);
+        assert!(now <= last, "{} ends late", peer.rank);
         let after =
             peer.memory.as_ref().map_or_else(|| vec![0.0; peer.grad.len()], |m| m.residual().to_vec());
         let (grad, before) = (std::mem::take(&mut peer.grad), std::mem::take(&mut peer.before));
