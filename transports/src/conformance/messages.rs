@@ -16,6 +16,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "a message for a later step waits until it is asked for", run: early_messages_wait },
     Check { name: "the first of several messages is whichever is there", run: any_of_several },
     Check { name: "of several that are there the one named first comes", run: first_of_several },
+    Check { name: "any of several chunks of a sender can be waited for", run: any_chunk },
     Check { name: "the first of two messages with one tag counts, the other is dropped", run: duplicates },
     Check { name: "a late message of an older step answers no newer recv", run: late_messages },
     Check { name: "what was retired is gone and can no longer be asked for", run: retired_messages },
@@ -144,6 +145,42 @@ fn first_of_several(peer: &mut Peer<'_>) {
             assert_eq!(found, Ok(expected));
             wanted.remove(0);
         }
+    }
+}
+
+fn any_chunk(peer: &mut Peer<'_>) {
+    let (tag, last) = (peer.tag(0).unit(3).chunk(2), peer.tag(1));
+    let me = peer.rank();
+    for to in peer.others() {
+        // Those around them differ in one part of the tag each.
+        for other in [tag.chunk(1), tag.chunk(5), tag.unit(2).chunk(3), tag.unit(4).chunk(3)] {
+            peer.send(to, other, b"unasked");
+        }
+        [4, 2].iter().for_each(|chunk| peer.send(to, tag.chunk(*chunk), &me.0.to_le_bytes()));
+        peer.send(to, last, b"all are there");
+    }
+    for from in peer.others() {
+        peer.recv(from, last);
+        let (wanted, mut payload) = ([Wanted { from, tag, chunks: 3 }], Vec::new());
+        for chunk in [2, 4] {
+            let found = peer.transport.recv_any(&wanted, &mut payload, super::peer::patience());
+            assert_eq!(
+                (found, payload.as_slice()),
+                (Ok((from, tag.chunk(chunk))), &from.0.to_le_bytes()[..])
+            );
+        }
+        let more = peer.transport.recv_any(&wanted, &mut payload, briefly());
+        assert_eq!(more.map(|_| ()), timeout(from, tag));
+    }
+    // Whoever waits is woken by a chunk.
+    let late = peer.tag(2);
+    for to in peer.others() {
+        peer.send(to, late.chunk(7), b"late");
+    }
+    for from in peer.others() {
+        let wanted = [Wanted { from, tag: late, chunks: 9 }];
+        let found = peer.transport.recv_any(&wanted, &mut Vec::new(), super::peer::patience());
+        assert_eq!(found, Ok((from, late.chunk(7))));
     }
 }
 
