@@ -49,6 +49,7 @@ impl Averaging {
             (None, "sparse") => Self::Mean(Route::SparseAllReduce),
             (None, "all-reduce") => Self::Mean(Route::AllReduce { wire }),
             (None, "tree") => Self::Mean(Route::Tree { wire }),
+            (None, "owners") => Self::Mean(Route::Owners { wire }),
             (None, "native") => Self::Mean(Route::Native { wire }),
             (None, exchange) => Self::Mean(match (Exchange::best_route(plan), link(config)) {
                 // Packets go to a server, with options of their own.

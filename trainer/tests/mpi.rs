@@ -107,6 +107,7 @@ fn processes_train_as_threads_do_bit_by_bit() {
         (4, "topk:density=0.02,values=q8", &[][..]),
         (4, "none", &["--exchange", "all-reduce", "--wire", "bf16"]),
         (4, "none", &["--exchange", "tree"]),
+        (4, "none", &["--exchange", "owners", "--wire", "bf16"]),
         (4, "dpsgd", &["--topology", "torus"]),
         (2, "randomk:density=0.1", &[]),
         (2, "qsgd:bits=4", &["--exchange", "server"]),

@@ -15,16 +15,17 @@ pub(crate) enum Kind {
     AllReduce = 5,
     Gossip = 6,
     TreeReduce = 7,
+    Owners = 8,
 }
 
 impl Tag {
-    /// The tag of message `hop` of a collective: bit 31, 3 bits of kind, 12 of the caller's chunk, 16 of hop.
+    /// The tag of message `hop` of a collective: bit 31, 4 bits of kind, 11 of the caller's chunk, 16 of hop.
     pub(crate) fn derive(self, kind: Kind, hop: usize) -> Result<Self, TransportError> {
         let hop = u16::try_from(hop).map_err(|_| TransportError::TagOutOfRange { tag: self })?;
         if self.chunk >= Self::COLLECTIVE_CHUNKS {
             return Err(TransportError::TagOutOfRange { tag: self });
         }
-        let chunk = Self::FIRST_COLLECTIVE_CHUNK | (kind as u32) << 28 | self.chunk << 16 | u32::from(hop);
+        let chunk = Self::FIRST_COLLECTIVE_CHUNK | (kind as u32) << 27 | self.chunk << 16 | u32::from(hop);
         Ok(self.chunk(chunk))
     }
 }
@@ -36,7 +37,8 @@ mod tests {
     #[test]
     fn derived_tags_of_different_collectives_chunks_and_hops_differ() {
         let mut tags = Vec::new();
-        for kind in [Kind::Barrier, Kind::AllGather, Kind::ReduceScatter, Kind::AllReduce, Kind::TreeReduce] {
+        let reductions = [Kind::ReduceScatter, Kind::AllReduce, Kind::TreeReduce, Kind::Owners];
+        for kind in [Kind::Barrier, Kind::AllGather].into_iter().chain(reductions) {
             for chunk in [0, 1, Tag::COLLECTIVE_CHUNKS - 1] {
                 tags.extend([0, 1, 65535].map(|hop| Tag::new(1, 2).chunk(chunk).derive(kind, hop).unwrap()));
             }

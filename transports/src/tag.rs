@@ -25,8 +25,8 @@ pub struct Tag {
 impl Tag {
     /// Chunks below this are the caller's. A collective accepts only chunks below [`Tag::COLLECTIVE_CHUNKS`].
     pub const FIRST_COLLECTIVE_CHUNK: u32 = 1 << 31;
-    /// How many collectives of one kind a unit may run in one step: 12 bits of the derived chunk.
-    pub const COLLECTIVE_CHUNKS: u32 = 1 << 12;
+    /// How many collectives of one kind a unit may run in one step: 11 bits of the derived chunk.
+    pub const COLLECTIVE_CHUNKS: u32 = 1 << 11;
     /// The epoch of messages with which a rank becomes a member of a run. No membership has it.
     pub const JOINING: u32 = u32::MAX;
     /// Messages from here on stand beside the steps: records and scores.

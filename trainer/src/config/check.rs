@@ -153,7 +153,8 @@ fn one_of(key: &'static str, value: &str, allowed: &[&str]) -> Result<(), RangeE
 /// Every key on its own.
 fn ranges(config: &RunConfig) -> Result<(), ConfigError> {
     one_of("model", &config.model, &ModelConfig::NAMES)?;
-    let exchanges = ["auto", "all-gather", "sparse", "all-reduce", "tree", "native", "server", "gossip"];
+    let exchanges =
+        ["auto", "all-gather", "sparse", "all-reduce", "tree", "owners", "native", "server", "gossip"];
     one_of("exchange", &config.exchange, &exchanges)?;
     one_of("topology", config.topology.as_deref().unwrap_or("ring"), &["ring", "torus", "complete"])?;
     one_of("wire", config.wire.as_deref().unwrap_or("f32"), &["f32", "bf16"])?;
@@ -377,7 +378,7 @@ fn gossip_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
 /// What is summed in transit, and in which width.
 fn sum_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     let (exchange, codec) = (config.exchange.as_str(), &config.codec);
-    let is_summed = matches!(exchange, "all-reduce" | "tree" | "native");
+    let is_summed = matches!(exchange, "all-reduce" | "tree" | "owners" | "native");
     let specs = config.specs()?;
     let not_linear = specs.iter().find(|spec| spec.codec.as_linear().is_none());
     refuse(
@@ -396,7 +397,7 @@ fn sum_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     )?;
     refuse(
         config.wire.is_some() && !is_summed,
-        format!("wire with exchange = {exchange}: it belongs to all-reduce, tree and native"),
+        format!("wire with exchange = {exchange}: it belongs to all-reduce, tree, owners and native"),
     )
 }
 
@@ -443,9 +444,9 @@ fn pipeline_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
         format!("pipeline with codec = {codec}: neighbours exchange whole models at once"),
     )?;
     refuse(
-        is_pipelined && !matches!(exchange, "auto" | "all-gather" | "sparse" | "all-reduce"),
+        is_pipelined && !matches!(exchange, "auto" | "all-gather" | "sparse" | "all-reduce" | "owners"),
         format!(
-            "pipeline with exchange = {exchange}: a step is one message there; it belongs to all-gather, sparse and all-reduce"
+            "pipeline with exchange = {exchange}: a step is one message there; it belongs to all-gather, sparse, all-reduce and owners"
         ),
     )
 }

@@ -69,15 +69,15 @@ pub struct Settings {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", help_heading = DATA)]
     pub augment: Option<bool>,
     /// How the workers' gradients become one mean: auto, all-gather, sparse, all-reduce (around a ring),
-    /// tree, server, or native (the all-reduce of the MPI library). auto takes server for packets, all-reduce
-    /// if the codec's payloads can be summed, otherwise all-gather. Codec dpsgd makes no mean and uses gossip
-    /// [default: auto]
+    /// tree, owners (each worker sums a part and sends it to all), server, or native (the all-reduce of the
+    /// MPI library). auto takes server for packets, all-reduce if the codec's payloads can be summed,
+    /// otherwise all-gather. Codec dpsgd makes no mean and uses gossip [default: auto]
     #[arg(long, value_name = "KIND", help_heading = EXCHANGE)]
     pub exchange: Option<String>,
     /// Which workers are neighbours in gossip: ring, torus, complete [default: ring]
     #[arg(long, value_name = "KIND", help_heading = EXCHANGE)]
     pub topology: Option<String>,
-    /// How all-reduce, tree and native send an f32: f32, bf16 [default: f32]
+    /// How all-reduce, tree, owners and native send an f32: f32, bf16 [default: f32]
     #[arg(long, value_name = "KIND", help_heading = EXCHANGE)]
     pub wire: Option<String>,
     /// Rate of the link between two workers in Gbit/s, above 0. If given, exchange auto takes sparse instead
@@ -318,12 +318,13 @@ pub struct RunConfig {
     /// Rules by tensor name, as [`Rules`] prints them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rules: Option<String>,
-    /// `auto`, `all-gather`, `sparse`, `all-reduce`, `tree`, `native`, `server` or `gossip`.
+    /// `auto`, `all-gather`, `sparse`, `all-reduce`, `tree`, `owners`, `native`, `server`
+    /// or `gossip`.
     pub exchange: String,
     /// `ring`, `torus` or `complete`; for gossip.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topology: Option<String>,
-    /// `f32` or `bf16`; for `all-reduce`, `tree` and `native`.
+    /// `f32` or `bf16`; for `all-reduce`, `tree`, `owners` and `native`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wire: Option<String>,
     /// For `auto`, and for codecs that leave their index coder open.

@@ -196,7 +196,7 @@ impl StepOnLink {
             // Frames go to the server one after the other, and so do the means that it sends.
             Averaging::Mean(Route::Server(_)) => (1.0, 2.0),
             Averaging::Mean(Route::AllReduce { .. }) => (workers, 2.0 * (workers - 1.0)),
-            Averaging::Mean(Route::SparseAllReduce) => (workers, 2.0),
+            Averaging::Mean(Route::SparseAllReduce | Route::Owners { .. }) => (workers, 2.0),
             // As many of the messages as the tree is high, up and down, wait for each other.
             Averaging::Mean(Route::Tree { .. }) => {
                 let height = workers.log2().ceil();
@@ -355,6 +355,7 @@ mod tests {
         near(seconds("sparse", "topk"), 1.0 + 2.0 + 1.5);
         near(seconds("server", "topk"), 1.0 + 2.0 + 6.0);
         near(seconds("all-reduce", "none"), 1.0 + 6.0 + 1.5);
+        near(seconds("owners", "none"), 1.0 + 2.0 + 1.5);
         // Six messages of 1 MB, of which two up and two down wait for each other.
         near(seconds("tree", "none"), 1.0 + 4.0 + 4.0);
     }

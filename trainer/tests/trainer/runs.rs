@@ -70,6 +70,9 @@ fn every_route_trains_and_gathered_and_served_means_are_the_same() {
     // Three payloads up and three down; around the ring, three halves of one from each of four.
     assert!((tree.bytes_up as f64 / ring.bytes_up as f64 - 1.0).abs() < 0.01);
     assert!(gathered.bytes_up > ring.bytes_up);
+    let owners = dense("owners");
+    assert_eq!(owners.params_hash, gathered.params_hash, "both add in the order of the ranks");
+    assert!((owners.bytes_up as f64 / ring.bytes_up as f64 - 1.0).abs() < 0.01);
 }
 
 #[test]

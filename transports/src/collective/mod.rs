@@ -11,6 +11,7 @@
 mod agree;
 mod gather;
 mod group;
+mod owners;
 mod path;
 mod reduce;
 mod ring;

@@ -93,6 +93,21 @@ impl Reduce<'_> {
         vectorised(Replace { data: self, range, incoming });
     }
 
+    /// Copies the elements of `range`, which is not longer than what lies before it, to the front.
+    pub(super) fn copy_to_front(&mut self, range: Range<usize>) {
+        match self {
+            Self::SumF32(data, _) | Self::MaxF32(data) => data.copy_within(range, 0),
+            Self::SumI32(data) | Self::MinI32(data) => data.copy_within(range, 0),
+            Self::And(data) => data.copy_within(range, 0),
+            Self::SumU8(data) => data.copy_within(range, 0),
+        }
+    }
+
+    /// Folds the elements at the front into those of `range`, which is not longer than what lies before it.
+    pub(super) fn fold_front(&mut self, range: Range<usize>) {
+        vectorised(FoldFront { data: self, range });
+    }
+
     /// Replaces a finished segment by the values that the others will read from the wire.
     pub(super) fn settle(&mut self, range: Range<usize>) {
         if let Self::SumF32(data, Wire::Bf16) = self {
@@ -161,6 +176,28 @@ impl Loop for Fold<'_, '_> {
     }
 }
 
+struct FoldFront<'r, 'a> {
+    data: &'r mut Reduce<'a>,
+    range: Range<usize>,
+}
+
+impl Loop for FoldFront<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { data, range } = self;
+        match data {
+            Reduce::SumF32(data, _) => merge_front(data, range, |front, own| own + front),
+            Reduce::SumI32(data) => merge_front(data, range, i32::wrapping_add),
+            Reduce::MaxF32(data) => merge_front(data, range, max_f32),
+            Reduce::MinI32(data) => merge_front(data, range, i32::min),
+            Reduce::And(data) => merge_front(data, range, |front, own| front & own),
+            Reduce::SumU8(data) => merge_front(data, range, u8::wrapping_add),
+        }
+    }
+}
+
 struct Replace<'r, 'a> {
     data: &'r mut Reduce<'a>,
     range: Range<usize>,
@@ -213,6 +250,15 @@ fn put<T: Copy, const N: usize>(out: &mut [u8], values: &[T], bytes: impl Fn(T) 
 fn merge<T: Copy, const N: usize>(values: &mut [T], incoming: &[u8], with: impl Fn([u8; N], T) -> T) {
     for (value, bytes) in values.iter_mut().zip(incoming.as_chunks().0) {
         *value = with(*bytes, *value);
+    }
+}
+
+/// Replaces each value of a range by a function of one at the front and itself.
+#[inline(always)]
+fn merge_front<T: Copy>(values: &mut [T], range: Range<usize>, with: impl Fn(T, T) -> T) {
+    let (front, own) = values[..range.end].split_at_mut(range.start);
+    for (own, front) in own.iter_mut().zip(front) {
+        *own = with(*front, *own);
     }
 }
 

@@ -1,5 +1,5 @@
-//! Payloads of linear codecs, summed around a ring, up a tree or by the transport's library, unit by unit and
-//! round by round. All units of a part travel at the same time, one hop in each poll; the library sums one
+//! Payloads of linear codecs, summed around a ring, up a tree, by owners or by the transport's library, unit
+//! by unit and round by round. All units of a part travel at the same time, one hop in each poll; the library sums one
 //! after the other.
 
 use gradwire::arithmetic::first_non_finite;
@@ -15,13 +15,15 @@ use super::step::Step;
 use super::void::note_tag;
 use crate::collective::{Hop, Path, Reduce, Wire};
 use crate::error::TransportError;
-use crate::tag::Tag;
+use crate::tag::{Tag, Wanted};
 
 /// Who sums a payload, and in which order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Order {
     Ring,
     Tree,
+    /// Each rank sums a segment.
+    Owners,
     /// The transport's library.
     Native,
 }
@@ -55,8 +57,9 @@ struct UnitBuffers {
     first: Option<Round>,
     /// The current round; `None` once the mean is complete.
     round: Option<Round>,
-    /// Hops of the round that were made.
+    /// Hops of the round that were made, and up to which hop messages are expected.
     hop: usize,
+    expected: usize,
     /// Whether the library has summed the round.
     is_summed: bool,
 }
@@ -70,7 +73,7 @@ impl AllReduce {
 
     /// Whether parts of a step gain anything.
     pub(super) fn has_parts(&self) -> bool {
-        self.order == Order::Ring
+        matches!(self.order, Order::Ring | Order::Owners)
     }
 
     /// The hops of a round; `None` if the library sums it.
@@ -79,6 +82,7 @@ impl AllReduce {
         match self.order {
             Order::Ring => Path::ring(rank, members, tag).map(Some),
             Order::Tree => Path::tree(rank, members, tag).map(Some),
+            Order::Owners => Path::owners(rank, members, tag).map(Some),
             Order::Native => Ok(None),
         }
     }
@@ -102,8 +106,8 @@ impl AllReduce {
             }
             None => {}
             Some(path) => {
-                if let Some(Hop::Take { .. }) = path.hop(self.units[at].hop)? {
-                    if !step.take(&mut self.incoming)? {
+                if let Some(Hop::Take { from, tag }) = path.hop(self.units[at].hop)? {
+                    if !step.port.take_named((from, tag), &mut self.incoming, step.layout)? {
                         return Ok(Piece::Waiting);
                     }
                     self.land(step, &path, (at, unit), &round)?;
@@ -125,8 +129,13 @@ impl AllReduce {
             let state = &mut self.units[at];
             match path.hop(state.hop)? {
                 None => return Ok(false),
-                Some(Hop::Take { from, tag }) => {
-                    step.port.expect(from, tag);
+                Some(Hop::Take { .. }) => {
+                    // Those that follow come without another message of this rank.
+                    state.expected = state.expected.max(state.hop);
+                    while let Some(Hop::Take { from, tag }) = path.hop(state.expected)? {
+                        step.port.expect(from, tag);
+                        state.expected += 1;
+                    }
                     return Ok(true);
                 }
                 Some(Hop::Send { to, tag }) => {
@@ -194,7 +203,14 @@ impl AllReduce {
         let (codec, scratch, mean) =
             (plan.rounds_of(unit), &mut state.buffers.scratch(), &mut mean[unit.range()]);
         state.round = codec.advance(&layout, round, scratch, workers, mean, memory.as_mut());
-        (state.hop, state.is_summed) = (0, false);
+        state.rewind();
+    }
+}
+
+impl UnitBuffers {
+    /// Begins the hops of a round.
+    fn rewind(&mut self) {
+        (self.hop, self.expected, self.is_summed) = (0, 0, false);
     }
 }
 
@@ -250,7 +266,8 @@ impl InParts for AllReduce {
                 codec.begin(key, &layout, unit, grad, memory, &mut scratch)?
             };
             state.first = Some(first);
-            (state.round, state.hop, state.is_summed) = (state.first, 0, false);
+            state.round = state.first;
+            state.rewind();
             self.held += codec.held(unit.len);
         }
         Ok(())
@@ -322,6 +339,15 @@ impl InParts for AllReduce {
         Ok(())
     }
 
+    fn drain(&mut self, step: &mut Step<'_>) {
+        let members = step.members();
+        for (_, from) in step.others_in(&members) {
+            for unit in step.units() {
+                step.port.ask(Wanted { from, tag: step.tag.unit(unit.id), chunks: u32::MAX });
+            }
+        }
+    }
+
     fn frame_bytes(&self) -> usize {
         self.frame_bytes
     }
@@ -371,6 +397,7 @@ mod tests {
 
     const RING: Route = Route::AllReduce { wire: Wire::Bf16 };
     const TREE: Route = Route::Tree { wire: Wire::Bf16 };
+    const OWNERS: Route = Route::Owners { wire: Wire::Bf16 };
 
     /// The smallest gradient in sixteenths, and not less than zero if no worker's is negative: one round of
     /// votes, one of minima.
@@ -462,7 +489,9 @@ mod tests {
 
     #[test]
     fn rounds_of_votes_and_minima_are_reduced_as_by_hand() {
-        for (route, world) in [(RING, 1), (RING, 2), (RING, 5), (TREE, 1), (TREE, 4), (TREE, 5)] {
+        let owners = [1, 2, 3, 4, 5].map(|world| (OWNERS, world));
+        let others = [(RING, 1), (RING, 2), (RING, 5), (TREE, 1), (TREE, 4), (TREE, 5)];
+        for (route, world) in others.into_iter().chain(owners) {
             for len in [0, 1, 31, 33, 100, 257] {
                 let all: Vec<_> = (0..world).map(|rank| gradient(rank, len)).collect();
                 let expected: Vec<f32> = (0..len)

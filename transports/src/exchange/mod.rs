@@ -16,10 +16,11 @@
 //! | [`Route::SparseAllReduce`] | sparse | as all-gather, at the owner of each coordinate | about (N−1)/N·(frame + union of all frames) |
 //! | [`Route::AllReduce`] | linear | [`collective::reduce_scatter`](crate::collective::reduce_scatter) | 2(N−1)/N·payload |
 //! | [`Route::Tree`] | linear | [`collective::tree_all_reduce`](crate::collective::tree_all_reduce) | payload; at most ⌈log₂N⌉·payload |
+//! | [`Route::Owners`] | linear | ranks ascending | 2(N−1)/N·payload |
 //! | [`Route::Native`] | linear | chosen by the library | chosen by the library |
 //! | [`Route::Server`] | all | ranks ascending at the server; its frame is what all decode | frame; the server (N−1)·downlink |
 //!
-//! Around the ring all units travel at the same time. With [`Exchange::pipelined`], encoding, travel and
+//! Around the ring, and by owners, all units travel at the same time. With [`Exchange::pipelined`], encoding, travel and
 //! decoding overlap.
 //!
 //! Frames are added as they are decoded, so the sum takes the same memory for any number of workers. The
@@ -260,7 +261,7 @@ impl Exchange {
     /// An exchange of gradients of that layout, by that route.
     ///
     /// # Errors
-    /// `NotLinear` for [`Route::AllReduce`], [`Route::Tree`] and [`Route::Native`] with a codec whose
+    /// `NotLinear` for [`Route::AllReduce`], [`Route::Tree`], [`Route::Owners`] and [`Route::Native`] with a codec whose
     /// payloads cannot be summed; `Gossip` for a codec between neighbours, which makes no mean over all, also
     /// of a server's downlink; `NotSparse` for [`Route::SparseAllReduce`] with a codec whose frames are
     /// dense; `NoFrames` for a route of frames, or a server's downlink, with a codec of rounds alone;
@@ -284,6 +285,7 @@ impl Exchange {
             }
             Route::AllReduce { wire } => sums(wire, Order::Ring),
             Route::Tree { wire } => sums(wire, Order::Tree),
+            Route::Owners { wire } => sums(wire, Order::Owners),
             Route::Native { wire } => sums(wire, Order::Native),
             Route::Server(options) => {
                 Traits::of_codec(&options.downlink.codec).require_frames()?;
@@ -306,6 +308,7 @@ impl Exchange {
     /// | [`Route::AllGather`] | a frame | frames of all others |
     /// | [`Route::SparseAllReduce`] | a frame, and blocks of an owner for each rank | the own blocks of all others; their sums |
     /// | [`Route::AllReduce`] | units | 2(N−1) hops of each round |
+    /// | [`Route::Owners`] | units | shares and sums of each round |
     ///
     /// Every member must do the same. If a part of the gradient is refused, the parts that were encoded
     /// before it go back to the memory, as after any step that failed.

@@ -104,6 +104,12 @@ pub(super) trait InParts {
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), DecodeError>;
 
+    /// Asks for whatever the others may still send of a step that failed here, so that their notes find room
+    /// behind it.
+    fn drain(&mut self, step: &mut Step<'_>) {
+        let _ = step;
+    }
+
     /// Bytes of this rank's own frames or payloads.
     fn frame_bytes(&self) -> usize;
 
@@ -440,6 +446,8 @@ impl<R: InParts> Pipeline<R> {
         }
         if step.port.has_votes() {
             ending::refuse(step, &error, self.by);
+        } else {
+            self.route.drain(step);
         }
         self.go_on(Phase::Telling { error: Box::new(error), given, by: self.by }, Work::Exchange)
     }

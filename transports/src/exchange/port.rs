@@ -61,8 +61,9 @@ pub(super) struct Outgoing<'a> {
     pub(super) care: Care,
 }
 
-/// Messages that peers have promised are taken in the order in which they were promised. Every peer sends its
-/// own in that order too, so no message waits for a later one. All others are asked for by name.
+/// Messages that peers have promised are taken by name, most of them in the order in which they were
+/// promised. Every peer sends its own in that order too, so no message waits for a later one. Messages that
+/// may come or not are asked for.
 #[derive(Debug)]
 pub(super) struct Port {
     me: Rank,
@@ -79,6 +80,8 @@ pub(super) struct Port {
     promised: VecDeque<(Rank, Tag)>,
     /// The messages that arrived of those promised, by position.
     arrived: VecDeque<Option<Vec<u8>>>,
+    /// The one without which the step does not go on.
+    needed: Option<(Rank, Tag)>,
     /// Messages that may come or not, and those of them that came.
     asked: Vec<Wanted>,
     found: Vec<(Rank, Tag, Vec<u8>)>,
@@ -127,6 +130,7 @@ impl Port {
             full,
             promised,
             arrived,
+            needed: None,
             asked,
             found,
             inbox: Inbox::new(early),
@@ -171,6 +175,7 @@ impl Port {
     pub(super) fn end(&mut self) {
         self.spare.extend(self.arrived.drain(..).flatten());
         self.promised.clear();
+        self.needed = None;
         self.asked.clear();
         self.spare.extend(self.found.drain(..).map(|(_, _, message)| message));
         self.full.clear();
@@ -254,17 +259,38 @@ impl Port {
     /// # Panics
     /// When no message is expected.
     pub(super) fn take(&mut self, into: &mut Vec<u8>, layout: &Layout) -> Result<bool, ExchangeError> {
-        let first = self.arrived.front_mut().expect("who takes a message was promised one");
-        let Some(message) = first.take() else { return self.wait(layout).map(|()| false) };
-        self.arrived.pop_front();
-        self.taken.extend(self.promised.pop_front());
+        let first = *self.promised.front().expect("who takes a message was promised one");
+        self.take_named(first, into, layout)
+    }
+
+    /// Takes a message that is expected, if it is here.
+    ///
+    /// # Errors
+    /// Why it does not come any more.
+    ///
+    /// # Panics
+    /// When it is not expected.
+    pub(super) fn take_named(
+        &mut self,
+        (from, tag): (Rank, Tag),
+        into: &mut Vec<u8>,
+        layout: &Layout,
+    ) -> Result<bool, ExchangeError> {
+        let at = self.promised.iter().position(|promised| *promised == (from, tag));
+        let at = at.expect("who takes a message was promised it");
+        self.needed = Some((from, tag));
+        if self.arrived[at].is_none() {
+            return self.wait((from, tag), layout).map(|()| false);
+        }
+        self.needed = None;
+        self.taken.extend(self.promised.remove(at));
+        let message = self.arrived.remove(at).flatten().unwrap_or_default();
         self.spare.push(std::mem::replace(into, message));
         Ok(true)
     }
 
-    /// Whether there is a reason not to wait for the message that is expected first.
-    fn wait(&mut self, layout: &Layout) -> Result<(), ExchangeError> {
-        let (from, tag) = self.promised[0];
+    /// Whether there is a reason not to wait for a message.
+    fn wait(&mut self, (from, tag): (Rank, Tag), layout: &Layout) -> Result<(), ExchangeError> {
         if let Some((rank, note)) = &self.note {
             return Err(super::ending::read_note(*rank, note, layout, self.step.step));
         }
@@ -432,11 +458,17 @@ impl Port {
     /// The messages to receive now, those needed first at the front.
     pub(super) fn wanted(&mut self) -> &[Wanted] {
         self.wanted.clear();
-        // Others with the tag of the first may be void frames. Those behind are taken when their turn comes,
-        // or at once if this rank has no room to send: that makes room for others.
-        let first = self.promised.front().map(|(_, tag)| *tag).filter(|_| self.full.is_empty());
-        let missing = self.promised.iter().zip(&self.arrived).filter(|(_, message)| message.is_none());
-        let missing = missing.filter(|((_, tag), _)| first.is_none_or(|first| *tag == first));
+        // Others with the tag of the one that is needed may be void frames, and what its sender promised
+        // before may stand in its way. Those behind are taken when their turn comes, or at once if this rank
+        // has no room to send: that makes room for others.
+        let needed = self.needed.or_else(|| self.promised.front().copied()).filter(|_| self.full.is_empty());
+        let at = needed.and_then(|needed| self.promised.iter().position(|promised| *promised == needed));
+        let is_urgent = |place: usize, (from, tag): (Rank, Tag)| {
+            needed.is_none_or(|needed| tag == needed.1 || from == needed.0 && Some(place) < at)
+        };
+        let missing = self.promised.iter().zip(&self.arrived).enumerate();
+        let missing = missing.filter(|(at, (name, message))| message.is_none() && is_urgent(*at, **name));
+        let missing = missing.map(|(_, both)| both);
         let missing = missing.map(|((from, tag), _)| Wanted::one(*from, *tag));
         let all = missing.chain(self.asked.iter().copied());
         self.wanted.extend(all.filter(|wanted| !self.lost.contains(&wanted.from)));

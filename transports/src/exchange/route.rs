@@ -37,6 +37,14 @@ pub enum Route {
         /// What an f32 takes between two hops.
         wire: Wire,
     },
+    /// As [`Route::AllReduce`], but every rank sums a segment, which all others send to it, in rank order. So
+    /// the bits of a sum do not depend on where its element lies, as those of a ring do, and two messages
+    /// wait for each other instead of 2(N−1). Each rank sends as much as around a ring, to all others instead
+    /// of one. By bfloat16 all operands and the sum are rounded once each.
+    Owners {
+        /// What an f32 takes on its way.
+        wire: Wire,
+    },
     /// As [`Route::AllReduce`], but summed by the all-reduce of the transport's own library, if it has one.
     /// Only the library knows its order of sums, so the bits differ from those of other routes.
     Native {
@@ -52,7 +60,9 @@ impl Route {
         match self {
             Self::AllGather => Kind::Frames,
             Self::SparseAllReduce => Kind::SparseFrames,
-            Self::AllReduce { .. } | Self::Tree { .. } | Self::Native { .. } => Kind::Sums,
+            Self::AllReduce { .. } | Self::Tree { .. } | Self::Owners { .. } | Self::Native { .. } => {
+                Kind::Sums
+            }
             Self::Server(_) => Kind::Server,
         }
     }

@@ -55,7 +55,7 @@ macro_rules! routes {
 
 use gradwire::Spec;
 use gradwire_transports::collective::Wire::{Bf16, F32};
-use gradwire_transports::exchange::Route::{self, AllGather, AllReduce, SparseAllReduce, Tree};
+use gradwire_transports::exchange::Route::{self, AllGather, AllReduce, Owners, SparseAllReduce, Tree};
 use gradwire_transports::exchange::ServerOptions;
 
 fn server(downlink: &str) -> Route {
@@ -74,6 +74,9 @@ routes! {
     ring_bf16: "none", AllReduce { wire: Bf16 }, 0.07;
     ring_of_two_rounds: "maxnorm:bits=6,unit=tensor", AllReduce { wire: F32 }, 1.0;
     tree: "randomk:density=0.3,unit=tensor", Tree { wire: F32 }, 1e-5;
+    owners: "none", Owners { wire: F32 }, 1e-5;
+    owners_with_memory: "randomk:density=0.3,unit=tensor", Owners { wire: F32 }, 1e-5;
+    owners_of_two_rounds: "maxnorm:bits=6,unit=tensor", Owners { wire: Bf16 }, 1.0;
     served: "topk:density=0.2,unit=tensor", server("none"), 1e-5;
     served_by_groups: "v=none; topk:density=0.3,unit=tensor", server("topk:density=0.4"), 1e-5;
     served_by_packets: "none:max_packet_bytes=64", server("none"), 1e-5;
