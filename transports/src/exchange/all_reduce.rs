@@ -1,6 +1,6 @@
 //! Payloads of linear codecs, summed around a ring, up a tree, by owners or by the transport's library, unit
-//! by unit and round by round. All units of a part travel at the same time, one hop in each poll; the library sums one
-//! after the other.
+//! by unit and round by round. All units of a part travel at the same time, one hop in each poll; the library
+//! sums one after the other.
 
 use gradwire::arithmetic::first_non_finite;
 use gradwire::plan::Plan;

@@ -20,8 +20,8 @@
 //! | [`Route::Native`] | linear | chosen by the library | chosen by the library |
 //! | [`Route::Server`] | all | ranks ascending at the server; its frame is what all decode | frame; the server (N−1)·downlink |
 //!
-//! Around the ring, and by owners, all units travel at the same time. With [`Exchange::pipelined`], encoding, travel and
-//! decoding overlap.
+//! Around the ring, and by owners, all units travel at the same time. With [`Exchange::pipelined`],
+//! encoding, travel and decoding overlap.
 //!
 //! Frames are added as they are decoded, so the sum takes the same memory for any number of workers. The
 //! divisor is the number of workers whose frame entered the sum. A rank decodes its own frame as every other
@@ -261,8 +261,8 @@ impl Exchange {
     /// An exchange of gradients of that layout, by that route.
     ///
     /// # Errors
-    /// `NotLinear` for [`Route::AllReduce`], [`Route::Tree`], [`Route::Owners`] and [`Route::Native`] with a codec whose
-    /// payloads cannot be summed; `Gossip` for a codec between neighbours, which makes no mean over all, also
+    /// `NotLinear` for [`Route::AllReduce`], [`Route::Tree`], [`Route::Owners`] and [`Route::Native`] with a
+    /// codec whose payloads cannot be summed; `Gossip` for a codec between neighbours, which makes no mean over all, also
     /// of a server's downlink; `NotSparse` for [`Route::SparseAllReduce`] with a codec whose frames are
     /// dense; `NoFrames` for a route of frames, or a server's downlink, with a codec of rounds alone;
     /// `Packets` for a gradient that is to be cut, by a route without a server; `NormCap` for a multiple

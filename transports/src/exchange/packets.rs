@@ -162,8 +162,8 @@ impl Packets {
         if let Some(void) = void {
             return Err(void.into());
         }
-        // A packet holds at least one coordinate, or a unit without coordinates. A worker that announces more,
-        // or none, has nothing that can be added.
+        // A packet holds at least one coordinate, or a unit without coordinates. A worker that announces
+        // more, or none, has nothing that can be added.
         let most = step.layout.len() + step.units().len();
         let Some(chunks) = count.filter(|&count| count > 0 && count as usize <= most) else {
             return Ok(Collected::All);
