@@ -207,7 +207,7 @@ impl Exchange {
                 self.give(message);
                 match error {
                     TransportError::Timeout { .. } => {}
-                    TransportError::Disconnected { rank } => self.peer_lost(rank),
+                    TransportError::Disconnected { rank } => self.not_here(rank),
                     error => self.fail(error),
                 }
             }

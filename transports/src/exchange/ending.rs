@@ -195,7 +195,7 @@ impl Ending {
                 Some(Some(Vote::Yes)) => {}
                 Some(Some(Vote::No)) => return Some(Err(ExchangeError::NotAgreed { rank: *from })),
                 Some(Some(Vote::Void(void))) => return Some(Err(void.into())),
-                None if missing.is_none() && is_awaited(step.port, *from) => return None,
+                None if missing.is_none() && is_awaited(step.port, *from, vote_tag(step.tag)) => return None,
                 None | Some(None) => missing = missing.or(Some(*from)),
             }
         }
@@ -221,7 +221,7 @@ impl Ending {
             match said {
                 Some([YES]) => return Ok(true),
                 Some([NO]) => return Err(ExchangeError::NotAgreed { rank: missing }),
-                None if is_awaited(step.port, from) => at += 1,
+                None if is_awaited(step.port, from, word_tag(step.tag)) => at += 1,
                 _ => {
                     self.silent.remove(at);
                 }
@@ -231,9 +231,9 @@ impl Ending {
     }
 }
 
-/// Whether a message of that rank may still come in time.
-fn is_awaited(port: &mut Port, from: Rank) -> bool {
-    !port.is_lost(from) && !port.is_over(port.deadline)
+/// Whether that message may still come in time.
+fn is_awaited(port: &mut Port, from: Rank, tag: Tag) -> bool {
+    !port.is_lost(from, tag) && !port.is_over(port.deadline)
 }
 
 #[cfg(test)]

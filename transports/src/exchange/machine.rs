@@ -289,6 +289,12 @@ impl Exchange {
         self.port.peer_lost(rank);
     }
 
+    /// A network that hands over messages by name says that nothing which was [wanted](Self::wanted) last
+    /// comes from that peer any more. Other messages of it may have arrived.
+    pub fn not_here(&mut self, rank: Rank) {
+        self.port.not_here(rank);
+    }
+
     /// The network has failed.
     pub fn fail(&mut self, error: TransportError) {
         self.port.fail(error);

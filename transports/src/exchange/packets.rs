@@ -137,7 +137,7 @@ impl Packets {
         }
         self.is_done |= step.port.find(rank, step.tag.chunk(DONE_CHUNK)).is_some();
         let by = if self.is_done { 0 } else { by };
-        if self.unseen > 0 && !step.port.is_lost(rank) && !step.port.is_over(by) {
+        if self.unseen > 0 && !step.port.is_lost(rank, wanted.tag) && !step.port.is_over(by) {
             return Ok(Collected::Waiting);
         }
         self.announced = None;
@@ -153,7 +153,7 @@ impl Packets {
         by: u64,
     ) -> Result<Collected, ExchangeError> {
         let Some(message) = step.port.find(rank, step.tag) else {
-            let is_over = step.port.is_lost(rank) || step.port.is_over(by);
+            let is_over = step.port.is_lost(rank, step.tag) || step.port.is_over(by);
             return Ok(if is_over { Collected::All } else { Collected::Waiting });
         };
         let void = Void::read(rank, &message, &step.layout.as_ref(), step.key.step);

@@ -94,8 +94,9 @@ pub(super) struct Port {
     looked: Option<u64>,
     /// Promised messages that were taken, to know a second copy.
     taken: Vec<(Rank, Tag)>,
-    /// Peers that send nothing more.
+    /// Peers that send nothing more, and messages that do not come.
     lost: Vec<Rank>,
+    never: Vec<Wanted>,
     /// Why a message that the step needs was not sent.
     unsent: Option<TransportError>,
     /// Why the network is of no more use.
@@ -116,7 +117,7 @@ impl Port {
     /// `early` bounds the messages of each sender that nobody has asked for yet.
     pub(super) fn new(early: InboxLimits) -> Self {
         let (outbox, full, promised, arrived, asked) = Default::default();
-        let (taken, lost, unsent, broken, note) = Default::default();
+        let (taken, lost, never, unsent, broken, note) = Default::default();
         let (sent, spare, wanted, found) = Default::default();
         Self {
             me: Rank(0),
@@ -139,6 +140,7 @@ impl Port {
             looked: None,
             taken,
             lost,
+            never,
             unsent,
             broken,
             has_notes: false,
@@ -158,6 +160,7 @@ impl Port {
         self.taken.clear();
         self.lost.clear();
         self.lost.reserve(self.members.world());
+        self.never.clear();
         if self.inbox.is_retired(step) {
             // Steps are counted afresh.
             self.inbox = Inbox::new(self.early);
@@ -300,7 +303,7 @@ impl Port {
             return Err(void.into());
         }
         self.failure()?;
-        if self.is_lost(from) {
+        if self.is_lost(from, tag) {
             return Err(TransportError::Disconnected { rank: from }.into());
         }
         if self.is_over(self.deadline) { Err(TransportError::Timeout { from, tag }.into()) } else { Ok(()) }
@@ -375,8 +378,10 @@ impl Port {
         false
     }
 
-    pub(super) fn is_lost(&self, rank: Rank) -> bool {
-        self.broken.is_some() || self.lost.contains(&rank)
+    /// Whether a message cannot come any more.
+    pub(super) fn is_lost(&self, from: Rank, tag: Tag) -> bool {
+        let is_gone = self.lost.contains(&from) || self.never.iter().any(|never| never.holds(from, tag));
+        self.broken.is_some() || is_gone
     }
 
     /// Whether everything that must leave has left.
@@ -471,7 +476,8 @@ impl Port {
         let missing = missing.map(|(_, both)| both);
         let missing = missing.map(|((from, tag), _)| Wanted::one(*from, *tag));
         let all = missing.chain(self.asked.iter().copied());
-        self.wanted.extend(all.filter(|wanted| !self.lost.contains(&wanted.from)));
+        let is_gone = |wanted: &Wanted| self.lost.contains(&wanted.from) || self.never.contains(wanted);
+        self.wanted.extend(all.filter(|wanted| !is_gone(wanted)));
         &self.wanted
     }
 
@@ -514,6 +520,16 @@ impl Port {
     pub(super) fn peer_lost(&mut self, rank: Rank) {
         if !self.lost.contains(&rank) {
             self.lost.push(rank);
+        }
+    }
+
+    /// Nothing that was [wanted](Self::wanted) last comes from a peer. What was not may be in the network's
+    /// inbox.
+    pub(super) fn not_here(&mut self, rank: Rank) {
+        let before = self.never.len();
+        self.never.extend(self.wanted.iter().filter(|wanted| wanted.from == rank));
+        if self.never.len() == before {
+            self.peer_lost(rank);
         }
     }
 

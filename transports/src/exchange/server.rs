@@ -378,7 +378,7 @@ impl Server {
             return self.add(step, rank, None, sum).map(|()| Collected::All);
         }
         let Some(message) = step.port.find(rank, step.tag) else {
-            let is_over = step.port.is_lost(rank) || step.port.is_over(self.patient_until);
+            let is_over = step.port.is_lost(rank, step.tag) || step.port.is_over(self.patient_until);
             return Ok(if is_over { Collected::All } else { Collected::Waiting });
         };
         let added = self.add(step, rank, Some(&message), sum);
