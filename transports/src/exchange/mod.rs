@@ -264,9 +264,9 @@ impl Exchange {
     /// `NotLinear` for [`Route::AllReduce`], [`Route::Tree`], [`Route::Owners`] and [`Route::Native`] with a
     /// codec whose payloads cannot be summed; `Gossip` for a codec between neighbours, which makes no mean
     /// over all, also of a server's downlink; `NotSparse` for [`Route::SparseAllReduce`] with a codec whose
-    /// frames are dense; `NoFrames` for a route of frames, or a server's downlink, with a codec of rounds alone;
-    /// `Packets` for a gradient that is to be cut, by a route without a server; `NormCap` for a multiple
-    /// below 1 or not finite; `CappedPackets` for one with packets.
+    /// frames are dense; `NoFrames` for a route of frames, or a server's downlink, with a codec of rounds
+    /// alone; `Packets` for a gradient that is to be cut, by a route without a server; `NormCap` for a
+    /// multiple below 1 or not finite; `CappedPackets` for one with packets.
     pub fn new(plan: impl ToPlan, layout: Layout, route: Route) -> Result<Self, ExchangeError> {
         let plan = plan.to_plan(&layout.as_ref());
         let packets = packets_of(&plan);
