@@ -69,7 +69,7 @@ fn every_version_that_is_read_has_golden_frames() {
     assert_eq!(versions.into_iter().collect::<Vec<_>>(), gradwire::format::VERSIONS);
 }
 
-/// The last row of the table of section 16 is about this release.
+/// The last row of the table of section 15 is about this release.
 #[test]
 fn format_md_states_which_versions_this_release_reads() {
     let page = std::fs::read_to_string(manifest::folder("..").join("FORMAT.md")).unwrap();

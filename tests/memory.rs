@@ -340,9 +340,9 @@ fn memories_of_other_lengths_or_parts_are_not_remapped() {
     assert!(refused(memory(2), memory(3).with_momentum(vec![0.0; 3])), "momentum from nowhere");
 }
 
-/// Bytes and values of the saved memories that FORMAT.md works out, in order.
+/// Bytes and values of the saved memories that are worked out in hex.
 fn worked_memories() -> Vec<(Vec<u8>, Vec<f32>)> {
-    let text = include_str!("../FORMAT.md");
+    let text = [include_str!("../FORMAT.md"), include_str!("golden/WORKED.md")].concat();
     let blocks = text.split("```memory\n").skip(1).map(|block| block.split("```").next().unwrap());
     let worked = blocks.map(|block| {
         let (lines, values) = block.trim_end().rsplit_once("\n= ").unwrap();

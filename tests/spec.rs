@@ -51,12 +51,12 @@ fn spelling() -> impl Strategy<Value = String> {
     (name, prop::collection::vec(pair, 0..6)).prop_map(|(name, pairs)| format!("{name}:{}", pairs.join(",")))
 }
 
-/// What FORMAT.md says of keys that a spelling leaves out: a spelling, and the same with the keys spelled
+/// What WRITER.md says of keys that a spelling leaves out: a spelling, and the same with the keys spelled
 /// out, on each line.
 #[test]
 fn defaults_are_those_of_the_format() {
-    let text = include_str!("../FORMAT.md");
-    let (_, block) = text.split_once("```defaults\n").expect("FORMAT.md lists defaults");
+    let text = include_str!("../WRITER.md");
+    let (_, block) = text.split_once("```defaults\n").expect("WRITER.md lists defaults");
     let (block, _) = block.split_once("```").expect("the list ends");
     for line in block.lines() {
         let (short, long) = line.split_once(' ').expect("two spellings");

@@ -771,7 +771,7 @@ class Decoder:
 
         unit.add = add
 
-    # Section 9
+    # Sections 9.2 to 9.4
 
     def rans(self, count, alphabet, may_have_classes=False):
         section = Reader(self.reader.take(self.reader.varint()))
@@ -822,7 +822,7 @@ class Table:
         self.starts = [sum(freqs[:symbol]) for symbol in range(len(freqs))]
 
 
-# Sections 6.5 to 6.7
+# Sections 9.1, 6.5 and 6.6
 
 
 class RangeDecoder:
@@ -1414,7 +1414,7 @@ def decode_frames(data, layout):
     return acc
 
 
-# Section 15: saved memory
+# Section 14: saved memory
 
 
 def decode_memory(data, layout):

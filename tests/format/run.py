@@ -28,40 +28,57 @@ ROOT = Path(__file__).resolve().parents[2]
 # The folders of tests that have a manifest.
 FOLDERS = ("golden", "golden/voids", "golden/memories", "messages", "bad")
 
-# A block of FORMAT.md: its kind, shapes, hex and values.
+# The pages that the bytes follow from, and the one with more worked frames.
+PAGES = ["FORMAT.md", "WRITER.md"]
+WORKED_PAGES = ["FORMAT.md", "tests/golden/WORKED.md"]
+
+# A block of one of them: its kind, shapes, hex and values.
 WORKED = re.compile(
     r"^```(frame|frames|memory|void)\nlayout ([^\n]*)\n(.*?)^= ?([^\n]*)\n```$", re.MULTILINE | re.DOTALL
 )
 
 # A heading of FORMAT.md with its number, and a link to one.
 HEADING = re.compile(r"^##+ (([0-9.]+) .*)$", re.MULTILINE)
-LINK = re.compile(r"\]\(#([^)]*)\)")
+LINK = re.compile(r"\[([^\]]*)\]\((FORMAT\.md|WRITER\.md)?#([^)]*)\)")
 
 
-def line_at(text, offset):
+def page(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def line_at(name, text, offset):
     """Where an error is, for whoever has to find it."""
-    return f"FORMAT.md:{text.count(chr(10), 0, offset) + 1}"
+    return f"{name}:{text.count(chr(10), 0, offset) + 1}"
+
+
+def anchors(text):
+    """The anchors of the headings that have numbers."""
+    return {re.sub(r"[^\w -]", "", heading.group(1).lower()).replace(" ", "-") for heading in HEADING.finditer(text)}
 
 
 def sections():
-    """Yields the number that each heading should have and the one it has; then the target of each link, twice if it exists."""
-    text = (ROOT / "FORMAT.md").read_text(encoding="utf-8")
-    anchors = set()
-    section = subsection = 0
-    for heading in HEADING.finditer(text):
-        title, number = heading.groups()
-        is_section = "." not in number
-        section, subsection = (section + 1, 0) if is_section else (section, subsection + 1)
-        yield line_at(text, heading.start()), str(section) if is_section else f"{section}.{subsection}", number
-        anchors.add(re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-"))
-    for link in LINK.finditer(text):
-        anchor = link.group(1)
-        yield line_at(text, link.start()), anchor, anchor if anchor in anchors else "no such heading"
+    """Yields the number that each heading should have and the one it has; then the target of each link, twice if it exists, and
+    the number that its text names, and the one it should."""
+    for name in PAGES:
+        text = page(name)
+        section = subsection = 0
+        for heading in HEADING.finditer(text):
+            number = heading.group(2)
+            is_section = "." not in number
+            section, subsection = (section + 1, 0) if is_section else (section, subsection + 1)
+            yield line_at(name, text, heading.start()), str(section) if is_section else f"{section}.{subsection}", number
+        for link in LINK.finditer(text):
+            label, target, anchor = link.groups()
+            there = anchors(page(target or name))
+            yield line_at(name, text, link.start()), anchor, anchor if anchor in there else "no such heading"
+            named = re.search(r"section ([0-9.]*[0-9])$", label)
+            if named:
+                yield line_at(name, text, link.start()), anchor.partition("-")[0], named[1].replace(".", "")
 
 
 def made_tables():
     """Yields each table of FORMAT.md that format.json makes: as it should be, and as it is."""
-    text = (ROOT / "FORMAT.md").read_text(encoding="utf-8")
+    text = page("FORMAT.md")
     written = dict(tables.written(text))
     for name, block in tables.made(text).items():
         rows = (block.splitlines(), written.get(name, "").splitlines())
@@ -114,8 +131,7 @@ def refusals():
     """Yields the names of refusals of format.json, and those of FORMAT.md, decode.py and tests/bad."""
     registry = tables.registry()
     names, others = set(registry["refusals"]), set(registry["refusals of several messages"])
-    page = (ROOT / "FORMAT.md").read_text(encoding="utf-8")
-    found = set(re.findall(r"`([A-Z]\w+(?:\([A-Z]\w+\))?)`", page))
+    found = set(re.findall(r"`([A-Z]\w+(?:\([A-Z]\w+\))?)`", page("FORMAT.md")))
     every = names | others | set(registry["refusals of the library"])
     yield "names in FORMAT.md alone", [], sorted(name for name in found - every if name.partition("(")[0] in {one.partition("(")[0] for one in every})
     yield "names in format.json alone", [], sorted(every - found - {"Codec"})
@@ -141,29 +157,34 @@ def expected_values(text, length):
     return values
 
 
+def blocks():
+    """Yields each worked block: where it is, whether a writer makes it, its kind, shapes, bytes and values."""
+    for name in WORKED_PAGES:
+        text = page(name)
+        for block in WORKED.finditer(text):
+            kind, shapes, lines, values = block.groups()
+            before = text[: block.start()].rstrip().rpartition("\n")[2]
+            data = b"".join(hexadecimal_bytes(line) for line in lines.splitlines())
+            is_written = not before.startswith("No writer makes this one")
+            yield line_at(name, text, block.start()), is_written, kind, shapes, data, values
+
+
 def worked_frames():
-    """Yields what each block of FORMAT.md says and what its bytes decode to."""
-    text = (ROOT / "FORMAT.md").read_text(encoding="utf-8")
-    for block in WORKED.finditer(text):
-        kind, shapes, lines, values = block.groups()
+    """Yields what each worked block says and what its bytes decode to."""
+    for place, _, kind, shapes, data, values in blocks():
         layout = Layout.parse(shapes)
-        data = b"".join(hexadecimal_bytes(line) for line in lines.splitlines())
         count = len(values.split()) if kind == "memory" else layout.len
         expected = values if kind == "void" else expected_values(values, count).tobytes()
-        yield line_at(text, block.start()), expected, outcome(data, layout, kind)
+        yield place, expected, outcome(data, layout, kind)
 
 
 def written_frames():
-    """Yields for each worked frame whether a golden frame has its bytes, which is how they are known to be what a writer makes."""
-    text = (ROOT / "FORMAT.md").read_text(encoding="utf-8")
-    folders = [ROOT / "tests" / name for name in ("golden", "golden/voids", "messages")]
+    """Yields for each worked block whether a golden file has its bytes, which is how they are known to be what a writer makes."""
+    folders = [ROOT / "tests" / name for name in ("golden", "golden/voids", "golden/memories", "messages")]
     golden = {path.read_bytes() for folder in folders for path in folder.glob("*.bin")}
-    for block in WORKED.finditer(text):
-        before = text[: block.start()].rstrip().rpartition("\n")[2]
-        if block.group(1) != "memory" and not before.startswith("No writer makes this one"):
-            data = b"".join(hexadecimal_bytes(line) for line in block.group(3).splitlines())
-            found = "golden" if data in golden else "in no golden frame"
-            yield line_at(text, block.start()), "golden", found
+    for place, is_written, _, _, data, _ in blocks():
+        if is_written:
+            yield place, "golden", "golden" if data in golden else "in no golden file"
 
 
 def read(data, layout, kind="frame", limits=None):
@@ -308,12 +329,12 @@ def compare(name, results):
 
 def main():
     of_page = [
-        ("sections and links of FORMAT.md", sections()),
+        ("sections and links of FORMAT.md and WRITER.md", sections()),
         ("tables of FORMAT.md from format.json", made_tables()),
         ("numbers of format.json in decode.py", known_numbers()),
         ("numbers of format.json in tests/bad", refused_numbers()),
         ("names of refusals", refusals()),
-        ("worked frames of FORMAT.md", worked_frames()),
+        ("worked frames", worked_frames()),
         ("worked frames that are golden", written_frames()),
         ("files of several messages", several_messages()),
         ("words of manifests", manifest_words()),

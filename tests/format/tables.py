@@ -58,9 +58,11 @@ def codecs():
     rows = []
     for value in room["values"]:
         rows.append([str(value["number"]), value["text"], ", ".join(f"{kind} {kinds[kind]}" for kind in value["kinds"])])
-    rows.append([spans(room, room["free"]) + ", 0xef", "not assigned", "none"])
-    rows.append([span(room, room["experiments"]), "[experiments](#{room})", "0 dense, and the kind with the codec's own number"])
-    rows.append(["0xff", "reserved", "none"])
+    first, last = room["experiments"]
+    unused = set(range(first)) - numbers(room)
+    rows.append([spans(room, runs(unused)), "not assigned", "none"])
+    rows.append([span(room, (first, last)), "[experiments](#{room})", "0 dense, and the kind with the codec's own number"])
+    rows.append([spans(room, [(last + 1, room["size"] - 1)]), "reserved", "none"])
     return table(["id", "codec", "kinds that its units may have"], rows)
 
 

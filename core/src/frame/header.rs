@@ -21,7 +21,7 @@ pub(crate) const MAGIC: [u8; 2] = *b"GW";
 pub(crate) const VERSION: u8 = 1;
 
 /// The versions of the wire format that this build reads, ascending. It writes the last. A frame of another
-/// version is refused: `UnsupportedVersion`. FORMAT.md, section 16, says for how long a version is read.
+/// version is refused: `UnsupportedVersion`. FORMAT.md, section 15, says for how long a version is read.
 pub const VERSIONS: &[u8] = &[VERSION];
 
 /// The checksum covers the header before it and the body after it.

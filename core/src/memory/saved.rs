@@ -15,7 +15,7 @@ const VERSION: u8 = 1;
 const VERSION_WITH_ARRAYS: u8 = 3;
 
 /// The versions of saved memories that this build reads, ascending. A memory with named arrays is written as
-/// the last, every other one as the first. FORMAT.md, section 16, says for how long a version is read.
+/// the last, every other one as the first. FORMAT.md, section 15, says for how long a version is read.
 pub const SAVED_VERSIONS: &[u8] = &[VERSION, VERSION_WITH_ARRAYS];
 
 /// Bits of the kind: what the memory holds. The residual is always there.

@@ -1116,7 +1116,7 @@ fn seeded() -> Vec<Case> {
     ]
 }
 
-/// Numbers that FORMAT.md, section 16, reserves for tests of refusal, where no frame above has one.
+/// Numbers that FORMAT.md, section 15, reserves for tests of refusal, where no frame above has one.
 fn unassigned() -> Vec<Case> {
     vec![
         level("packing_5", "InvalidField(Packing)", 0x52, &[0; 9]),

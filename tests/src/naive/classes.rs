@@ -1,4 +1,4 @@
-//! Sections whose segments belong to classes: which, as FORMAT.md says.
+//! Sections whose segments belong to classes: which, as WRITER.md says.
 
 use super::bits::Bits;
 use super::header::varint;

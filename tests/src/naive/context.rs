@@ -1,4 +1,4 @@
-//! Index coders 3 and 4, from FORMAT.md, section 6.6: decisions are gathered or looked up one by one,
+//! Index coders 3 and 4, from FORMAT.md, section 6.5: decisions are gathered or looked up one by one,
 //! probabilities are kept by name, and columns in a set.
 
 use super::coordinates::{self, Learnt, Word as Decision};

@@ -1,4 +1,4 @@
-//! The adaptive form of index coder 4, from FORMAT.md, section 6.7: probabilities are kept by name, columns
+//! The adaptive form of index coder 4, from FORMAT.md, section 6.6: probabilities are kept by name, columns
 //! by number.
 
 use super::context::{Decisions, Part, bitlen};
