@@ -26,11 +26,11 @@ binary() {
   local target=$1-unknown-linux-musl name=gradwire-trainer-$version-$1-linux
   local folder=$CARGO_TARGET_DIR/release-archive/$name
   rustup target add "$target"
-  cargo zigbuild --release --locked -p gradwire-trainer --target "$target"
+  cargo zigbuild --release --locked -p gradwire-trainer --target "$target" \
+    --config 'profile.release.package.gradwire-trainer.strip = "symbols"'
   rm -rf "$folder"
   mkdir -p "$folder"
   cp "$CARGO_TARGET_DIR/$target/release/trainer" README.md LICENSE-MIT LICENSE-APACHE CHANGELOG.md "$folder"
-  "$venv/bin/python" -m ziglang objcopy --strip-all "$folder/trainer" "$folder/stripped" && mv "$folder/stripped" "$folder/trainer"
   chmod 755 "$folder/trainer"
   manual "$folder"
   # The same files make the same archive.
@@ -46,16 +46,16 @@ manual() {
   for shell in bash zsh fish; do "$trainer" completions "$shell" >"$1/completions/trainer.$shell"; done
 }
 
-# What the binary and the wheel were made of.
+# materials NAME FOLDER TARGET: what the package in FOLDER is made of. The tool leaves a bill in every member of a workspace.
 materials() {
+  local bill=$out/gradwire-$1-$version.cdx.json
   command -v cargo-cyclonedx >/dev/null || env -u CARGO_TARGET_DIR cargo install --locked cargo-cyclonedx --version 0.5.9
-  cargo cyclonedx --format json --target x86_64-unknown-linux-musl --manifest-path trainer/Cargo.toml \
-    --override-filename materials
-  mv trainer/materials.json "$out/gradwire-trainer-$version.cdx.json"
-  rm -f ./*/materials.json ./*/*/materials.json
-  cargo cyclonedx --format json --manifest-path bindings/python/Cargo.toml --override-filename materials
-  mv bindings/python/materials.json "$out/gradwire-python-$version.cdx.json"
-  rm -f ./*/materials.json
+  SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) cargo cyclonedx --quiet --format json --spec-version 1.5 --target "$3" \
+    --manifest-path "$2/Cargo.toml" --override-filename materials
+  mv "$2/materials.json" "$bill"
+  git clean --quiet --force -- '*/materials.json'
+  cargo tree --locked --manifest-path "$2/Cargo.toml" --target "$3" --edges normal,build --prefix none |
+    "$venv/bin/python" packaging/materials.py "$bill"
 }
 
 wheel x86_64
@@ -63,6 +63,7 @@ wheel aarch64
 maturin sdist -m bindings/python/Cargo.toml --out "$out"
 binary x86_64
 binary aarch64
-materials
+materials trainer trainer x86_64-unknown-linux-musl
+materials python bindings/python x86_64-unknown-linux-gnu
 (cd "$out" && sha256sum -- * >SHA256SUMS)
 ls -l "$out"
