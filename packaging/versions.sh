@@ -6,14 +6,17 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 stated() {
   awk '/^\[/ { section = $0 } section == "[workspace.package]" && /^version =/ { print "Cargo.toml: " $3 }' Cargo.toml
   sed -nE 's/^(gradwire[a-z-]*) = \{ version = ("[^"]*").*/Cargo.toml, \1: \2/p' Cargo.toml
-  awk '/^\[/ { section = $0 } section == "[package]" && /^version =/ { print "bindings\/python\/Cargo.toml: " $3 }' \
+  awk '/^\[/ { section = $0 } section == "[package]" && /^version =/ { print "bindings/python/Cargo.toml: " $3 }' \
     bindings/python/Cargo.toml
   sed -nE 's/^version: *("[^"]*")/CITATION.cff: \1/p' CITATION.cff
+  git ls-files '*Cargo.lock' | while read -r lock; do
+    awk -v lock="$lock" '/^name = "gradwire(-transports|-trainer|-python)?"$/ { getline version; sub(/.* /, "", version); print lock ", " $3 ": " version }' "$lock"
+  done
 }
 
 places=$(stated)
-(($(wc -l <<<"$places") == 5)) || { echo "five places state a version; found:" && echo "$places"; exit 1; } >&2
-versions=$(awk -F'"' '{ print $2 }' <<<"$places" | sort -u)
+(($(wc -l <<<"$places") == 13)) || { echo "13 places state a version; found:" && echo "$places"; exit 1; } >&2
+versions=$(sed -E 's/.*: "(.*)"$/\1/' <<<"$places" | sort -u)
 if (($(wc -l <<<"$versions") > 1)); then
   { echo "the versions differ:" && echo "$places"; } >&2
   exit 1
