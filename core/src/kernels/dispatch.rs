@@ -14,5 +14,6 @@ pub(super) mod quantize;
 pub(super) mod rans;
 pub(super) mod rice;
 pub(super) mod select;
+pub(super) mod signs;
 pub(super) mod sums;
 pub(super) mod symbols;

@@ -46,6 +46,7 @@ pub(crate) use dispatch::quantize::{fill_u16, keep_rounding, quantize};
 pub(crate) use dispatch::rans::{decode_rounds, encode_rounds};
 pub(crate) use dispatch::rice::put_gaps;
 pub(crate) use dispatch::select::{compact, keep_between, keep_from};
+pub(crate) use dispatch::signs::{add_signs, keep_signs, pack_signs};
 pub(crate) use dispatch::sums::{
     add_assign, add_squares, add_to, are_finite, copy_to, divide, max_magnitude, sum_of_squares_f32,
 };

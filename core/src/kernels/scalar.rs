@@ -18,6 +18,7 @@ pub(crate) mod rice;
 pub(crate) mod runs;
 pub(crate) mod select;
 pub(crate) mod shares;
+pub(crate) mod signs;
 pub(crate) mod sums;
 pub(crate) mod symbols;
 

@@ -393,6 +393,36 @@ fn ternary_levels_are_digits_of_base_3() {
 }
 
 #[test]
+fn signs_of_any_number_are_bits_that_add_up_on_every_instruction_set() {
+    let edges = [0, 1, 1 << 31, 1 << 31 | 1, 0x7f7f_ffff, 0xff7f_ffff];
+    for len in LENGTHS.into_iter().chain(24..40).chain(56..72) {
+        let values = bits(&floats(len));
+        let p: Vec<u32> =
+            (0..len).map(|i| if i % 5 == 2 { edges[i / 5 % edges.len()] } else { values[i] }).collect();
+        let is_below = |i: usize| p[i] >> 31 == 1 && p[i] != 1 << 31;
+        let mut expected = vec![0; len.div_ceil(8)];
+        (0..len).filter(|&i| is_below(i)).for_each(|i| expected[i / 8] |= 1 << (i % 8));
+        let (scale, weight, before) = (0.37f32, -0.6f32, floats(2 * len)[len..].to_vec());
+        let sent: Vec<f32> = (0..len).map(|i| if is_below(i) { -scale } else { scale }).collect();
+        let kept: Vec<f32> = p.iter().zip(&sent).map(|(&p, sent)| f32::from_bits(p) - sent).collect();
+        let sums: Vec<u32> =
+            before.iter().zip(&sent).map(|(x, sent)| (x + weight * sent).to_bits()).collect();
+        for isa in Isa::available() {
+            let mut packed = vec![0xa5; expected.len()];
+            pack_signs(isa, &p, &mut packed);
+            assert_eq!(packed, expected, "{isa:?}, {len} signs");
+            let mut residual = before.clone();
+            let largest = keep_signs(isa, &p, scale, &mut residual);
+            assert_eq!(bits(&residual), bits(&kept), "{isa:?}, {len} signs");
+            assert_eq!(largest, residual.iter().map(|x| x.to_bits() & MAGNITUDE).max().unwrap_or(0));
+            let mut sum = before.clone();
+            add_signs(isa, &packed, scale, weight, &mut sum);
+            assert_eq!(bits(&sum), sums, "{isa:?}, {len} signs");
+        }
+    }
+}
+
+#[test]
 fn symbols_are_the_same_on_every_instruction_set() {
     for (len, levels) in LENGTHS.into_iter().flat_map(|len| [(len, 1), (len, 7), (len, 15), (len, 127)]) {
         let fields = fields(len, levels);

@@ -48,16 +48,6 @@ impl EfSign {
     pub(crate) const ID: CodecId = CodecId::new(9);
 }
 
-/// Whether a value of these bits is below zero.
-fn is_negative(p: u32) -> bool {
-    p > 1 << 31
-}
-
-/// The decoded value of a coordinate.
-fn decoded(p: u32, scale: f32) -> f32 {
-    if is_negative(p) { -scale } else { scale }
-}
-
 /// The mean magnitude. Checks every value.
 fn mean_magnitude(source: &Corrected<'_>) -> Result<f32, EncodeError> {
     let (isa, mut sums, mut room) = (Isa::best(), MomentSums::default(), [0; BLOCK]);
@@ -68,24 +58,6 @@ fn mean_magnitude(source: &Corrected<'_>) -> Result<f32, EncodeError> {
     }
     let len = source.len() as f64;
     Ok(if source.len() == 0 { 0.0 } else { (total_of(sums.sum) / len) as f32 })
-}
-
-/// Writes one bit a coordinate, 1 for values below zero. `p` begins at a whole byte.
-fn write_signs(p: &[u32], writer: &mut Writer<'_>) {
-    for eight in p.chunks(8) {
-        let bits = eight.iter().enumerate().map(|(i, &p)| u8::from(is_negative(p)) << i);
-        writer.u8(bits.fold(0, |byte, bit| byte | bit));
-    }
-}
-
-/// Sets residual = fl(p − sent). Returns its largest magnitude.
-fn keep(p: &[u32], scale: f32, residual: &mut [f32]) -> f32 {
-    let mut largest = 0.0f32;
-    for (kept, &p) in residual.iter_mut().zip(p) {
-        *kept = f32::from_bits(p) - decoded(p, scale);
-        largest = largest.max(kept.abs());
-    }
-    largest
 }
 
 impl EncodeUnit for EfSign {
@@ -118,22 +90,22 @@ impl EncodeUnit for EfSign {
         let scale = mean_magnitude(&input.source(self.overflow_bound()))?;
         writer.bytes(&scale.to_le_bytes());
         let (grad, start, mut memory) = (input.grad, input.unit.start, input.memory);
-        let (isa, mut room, mut largest) = (Isa::best(), [0; BLOCK], 0.0f32);
+        let (isa, mut room, mut largest) = (Isa::best(), [0; BLOCK], 0);
         for first in (0..grad.len()).step_by(BLOCK) {
             let room = &mut room[..BLOCK.min(grad.len() - first)];
             let residual = memory.as_deref().map(Memory::residual);
             let p = Corrected::new(grad, residual, start, self.overflow_bound()).known_bits(isa, first, room);
             if scale != 0.0 {
-                write_signs(p, writer);
+                kernels::pack_signs(isa, p, writer.reserve(p.len().div_ceil(8)));
             }
             if let Some(memory) = &mut memory {
                 // With a residual, `room` holds p of this block.
                 let residual = &mut memory.residual_mut()[first..first + room.len()];
-                largest = largest.max(keep(room, scale, residual));
+                largest = largest.max(kernels::keep_signs(isa, room, scale, residual));
             }
         }
         if let Some(memory) = memory {
-            memory.set_magnitude_bound(largest);
+            memory.set_magnitude_bound(f32::from_bits(largest));
         }
         Ok(())
     }

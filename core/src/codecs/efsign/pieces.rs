@@ -1,12 +1,12 @@
 //! Pieces of a unit of signs: any run of coordinates, each with the scale of the unit.
 
-use super::{EfSign, SCALE_BYTES, keep, mean_magnitude, write_signs};
+use super::{EfSign, SCALE_BYTES, mean_magnitude};
 use crate::built::Full;
 use crate::codec::{Cut, Cuts, Decided, EncodeUnit, PacketSize, Piece, UnitInput};
 use crate::corrected::{BLOCK, Corrected};
 use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
-use crate::kernels::Isa;
+use crate::kernels::{self, Isa};
 use crate::memory::Memory;
 use crate::scratch::{Scratch, ScratchLen};
 use crate::wire::writer::Writer;
@@ -55,10 +55,11 @@ impl Cut for EfSign {
         }
         writer.bytes(&scale.to_le_bytes());
         let source = Corrected::new(values, None, piece.span.start, self.overflow_bound());
-        let mut room = [0; BLOCK];
+        let (isa, mut room) = (Isa::best(), [0; BLOCK]);
         for first in (0..values.len()).step_by(BLOCK).filter(|_| signs > 0) {
             let room = &mut room[..BLOCK.min(values.len() - first)];
-            write_signs(source.known_bits(Isa::best(), first, room), writer);
+            let p = source.known_bits(isa, first, room);
+            kernels::pack_signs(isa, p, writer.reserve(p.len().div_ceil(8)));
         }
         true
     }
@@ -70,10 +71,10 @@ impl Cut for EfSign {
         scratch: &mut Scratch<'_>,
         memory: &mut Memory<'_>,
     ) {
-        let (scale, mut p) = (scale(scratch), [0; BLOCK]);
+        let (isa, scale, mut p) = (Isa::best(), scale(scratch), [0; BLOCK]);
         for kept in memory.residual_mut()[atoms].chunks_mut(BLOCK) {
             p.iter_mut().zip(&*kept).for_each(|(p, value)| *p = value.to_bits());
-            keep(&p[..kept.len()], scale, kept);
+            kernels::keep_signs(isa, &p[..kept.len()], scale, kept);
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::coding::values::check_magnitude;
 use crate::error::{DecodeError, Field};
 use crate::gradient::layout::Span;
 use crate::gradient::unit::Unit;
+use crate::kernels::{self, Isa};
 use crate::wire::ids::{CodecId, Kind};
 use crate::wire::reader::Reader;
 
@@ -49,6 +50,16 @@ impl<'a> Body<'a> for SignsFields<'a> {
             for i in eight..self.len.min(eight.saturating_add(8)) {
                 f(i, if signs >> (i % 8) & 1 == 1 { -self.scale } else { self.scale });
             }
+        }
+    }
+
+    const ADDS: bool = true;
+
+    fn add_scaled_to(&self, _scratch: &[u32], weight: f32, acc: &mut [f32]) {
+        if self.signs.is_empty() {
+            acc.iter_mut().for_each(|sum| *sum += weight * self.scale);
+        } else {
+            kernels::add_signs(Isa::best(), self.signs, self.scale, weight, acc);
         }
     }
 
