@@ -4,14 +4,16 @@ use gradwire::registry::{self, CodecEntry};
 use gradwire_benches::peers::{self, NaiveTopK, PackedPositions, RangeCoder, Selection, Zstd};
 use gradwire_benches::{CodecRun, DecodeRun, Gradient, Input, Lab, Quality, Settings, Work, harness};
 
-const CODECS: [&str; 29] = [
+const CODECS: [&str; 31] = [
     "none",
     "f16",
     "bf16",
     "topk:density=0.1",
     "topk:density=0.01",
     "topk:density=0.001",
+    "topk:density=0.01,chunk=4096",
     "topk:density=0.01,index=context",
+    "topk:density=0.01,index=smallest",
     "topk:density=0.01,values=q8",
     "topk:density=0.01,values=q4",
     "dgc:density=0.01,momentum=0,dense_1d=false",

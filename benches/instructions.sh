@@ -17,6 +17,7 @@ codecs=(
   topk:density=0.001
   "topk:density=0.01,values=q8"
   "topk:density=0.01,values=q4"
+  "topk:density=0.01,chunk=4096"
   threshold:value=0.017
   "qsgd:bits=4,entropy=fixed"
   "qsgd:bits=4,entropy=rans"
@@ -24,6 +25,7 @@ codecs=(
   "qsgd:bits=8,entropy=fixed"
   "qsgd:bits=4,bucket=4294967295,entropy=fixed,rounding=nearest"
   randomk:density=0.01
+  efsign
 )
 
 command -v valgrind >/dev/null || {
