@@ -45,7 +45,7 @@ declare -A purpose=(
   [instructions]="no main path takes 1 % more instructions than benches/results/instructions.md records"
   [fuzz-long]="every fuzz target runs for minutes"
   [bench-full]="all benches, measured"
-  [semver]="the interfaces of the crates have changed since the last release only as its number allows"
+  [semver]="since the last release, interfaces changed only as its number allows, and its golden and bad frames are all there"
   [release]="the files of a release are made, and work for somebody without Rust: wheels, sdist, static binaries, checksums"
 )
 
@@ -561,7 +561,10 @@ check_semver() {
   need_c_compiler
   need_command git git
   local last
+  [[ $(git rev-parse --is-shallow-repository) == false ]] || fail "a shallow clone lacks the last release: git fetch --unshallow --tags"
   last=$(git describe --tags --abbrev=0 --match 'v[0-9]*' HEAD^ 2>/dev/null) || { note "no release yet: nothing to compare with"; return; }
+  git diff --no-renames --diff-filter=a --exit-code --name-status "$last" -- 'tests/golden/*.bin' 'tests/messages/*.bin' 'tests/bad/*.bin' ||
+    fail "release $last had other frames: they are added, never edited"
   need_cargo_tool cargo-semver-checks 0.51.0
   cargo semver-checks --baseline-rev "$last" -p gradwire -p gradwire-transports
 }
