@@ -128,23 +128,17 @@ def never():
     for room in rooms().values():
         bit = "bit " if room.get("of") == "bit" else ""
         cells = []
-        for number, files in room["never"].items():
-            what = bit + text(room, int(number))
-            if int(number) == room.get("experiments", [None])[0]:
-                what = f"{span(room, room['experiments'])}, which are for experiments,"
-            cells.append(f"{what} {named(files)}")
-        cells += [f"{also['text']}: {named(also['files'])}" for also in room.get("also", [])]
+        for number in map(int, room["never"]):
+            is_experiment = number == room.get("experiments", [None])[0]
+            cells.append(f"{span(room, room['experiments'])}, for experiments" if is_experiment else bit + text(room, number))
+        cells += [also["text"] for also in room.get("also", [])]
         rows.append([room["title"], spans(room, room["free"]), "; ".join(cells)])
-    return table(["room", "free", "never assigned, with the files of `tests/bad` that have it"], rows)
+    return table(["room", "free", "never assigned"], rows)
 
 
 def refusals():
     rows = [[f"`{name}`", text] for name, text in registry()["refusals"].items()]
     return table(["name", "says"], rows)
-
-
-def named(files):
-    return ", ".join(f"`{name}`" for name in files)
 
 
 TABLES = {
