@@ -1,7 +1,7 @@
 //! `trainer codec inspect`: every field of a frame, and its units.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use gradwire::format::{Header, Outline};
 use gradwire::{DecodeError, Decoder, Layout, LayoutRef, Limits};
@@ -49,41 +49,10 @@ fn encoded_again(bytes: usize) -> usize {
 /// Shows the frames. For a frame with a wrong checksum it shows the header, and then fails.
 pub(super) fn run(args: &InspectArgs, out: &mut impl Write) -> Result<(), CliError> {
     let messages = Messages::read(&args.frame)?;
-    let layout = args.layout.as_deref().map(|file| Ok((file, read_layout(file)?))).transpose()?;
+    let layout = args.layout.as_deref().map(|file| Ok((file, layout_of(file, args)?))).transpose()?;
+    let layout = layout.as_ref().map(|(file, layout)| (*file, layout));
     let fault = |fault: FileFault| fault.of(&args.frame);
-    if let Some((file, layout)) = &layout {
-        let most = args.max_elements.unwrap_or(DEFAULT_MAX_ELEMENTS);
-        check_layout(&layout.as_ref(), most).map_err(|fault| fault.of(file))?;
-    }
-    let claims = if layout.is_some() { usize::MAX } else { args.max_elements.unwrap_or(usize::MAX) };
-    let (end, mismatched) = match messages.extent(claims) {
-        Ok(end) => (Some(end), None),
-        // A void frame has no units, and those of a frame with a wrong checksum are not known.
-        Err(FileFault::Frame(DecodeError::Void | DecodeError::ChecksumMismatch { .. })) => (None, None),
-        // That a message is of another layout, or is not a frame under this one, is said first.
-        Err(error) if layout.is_some() => (None, Some(error)),
-        Err(error) => return Err(fault(error)),
-    };
-    let inspect =
-        Inspect { messages: &messages, layout: layout.as_ref().map(|(_, layout)| layout), end, claims };
-    let mut reports = Vec::new();
-    for bytes in messages.iter() {
-        let content = inspect.content(bytes).map_err(|error| match &layout {
-            Some((file, _)) => name_layout(error, file),
-            None => error,
-        });
-        let (content, mismatch) = match content {
-            Ok(content) => (Some(content), None),
-            Err(FileFault::Frame(error @ DecodeError::ChecksumMismatch { .. })) => (None, Some(error)),
-            Err(other) => return Err(fault(other)),
-        };
-        let header = Header::parse(bytes).map_err(|error| fault(error.into()))?;
-        let header = HeaderReport::new(&args.frame, &header, bytes, mismatch.is_none());
-        reports.push((Report { header, content }, mismatch));
-    }
-    if let (Some(error), true) = (mismatched, reports.iter().all(|(_, mismatch)| mismatch.is_none())) {
-        return Err(fault(error));
-    }
+    let reports = Inspect::reports(args, &messages, layout).map_err(fault)?;
     for (number, (report, mismatch)) in (1..).zip(reports) {
         if args.json {
             json::write_line(out, &report)?;
@@ -95,10 +64,18 @@ pub(super) fn run(args: &InspectArgs, out: &mut impl Write) -> Result<(), CliErr
     Ok(())
 }
 
+fn layout_of(file: &Path, args: &InspectArgs) -> Result<Layout, CliError> {
+    let layout = read_layout(file)?;
+    let most = args.max_elements.unwrap_or(DEFAULT_MAX_ELEMENTS);
+    check_layout(&layout.as_ref(), most).map_err(|fault| fault.of(file))?;
+    Ok(layout)
+}
+
 /// How the messages of a file are read.
 struct Inspect<'a> {
     messages: &'a Messages,
-    layout: Option<&'a Layout>,
+    /// The file with the layout, and what is in it.
+    layout: Option<(&'a Path, &'a Layout)>,
     /// Where the last unit of all messages ends, if that is known.
     end: Option<usize>,
     /// Coordinates that a frame may claim.
@@ -106,10 +83,49 @@ struct Inspect<'a> {
 }
 
 impl Inspect<'_> {
+    /// What each message says, and what is wrong with its checksum.
+    fn reports(
+        args: &InspectArgs,
+        messages: &Messages,
+        layout: Option<(&Path, &Layout)>,
+    ) -> Result<Vec<(Report, Option<DecodeError>)>, FileFault> {
+        let claims = args.max_elements.filter(|_| layout.is_none()).unwrap_or(usize::MAX);
+        let (end, apart) = match messages.extent(claims) {
+            Ok(end) => (Some(end), None),
+            // A void frame has no units, and those of a frame with a wrong checksum are not known.
+            Err(FileFault::Frame(DecodeError::Void | DecodeError::ChecksumMismatch { .. })) => (None, None),
+            // That a message is of another layout, or is not a frame under this one, is said first.
+            Err(error) if layout.is_some() => (None, Some(error)),
+            Err(error) => return Err(error),
+        };
+        let inspect = Inspect { messages, layout, end, claims };
+        let reports = messages.iter().map(|bytes| inspect.report(bytes, &args.frame));
+        let reports = reports.collect::<Result<Vec<_>, _>>()?;
+        match apart {
+            Some(error) if reports.iter().all(|(_, mismatch)| mismatch.is_none()) => Err(error),
+            _ => Ok(reports),
+        }
+    }
+
+    fn report(&self, bytes: &[u8], file: &Path) -> Result<(Report, Option<DecodeError>), FileFault> {
+        let (content, mismatch) = match self.content(bytes) {
+            Ok(content) => (Some(content), None),
+            Err(FileFault::Frame(error @ DecodeError::ChecksumMismatch { .. })) => (None, Some(error)),
+            Err(error) => {
+                return Err(match self.layout {
+                    Some((file, _)) => name_layout(error, file),
+                    None => error,
+                });
+            }
+        };
+        let header = HeaderReport::new(file, &Header::parse(bytes)?, bytes, mismatch.is_none());
+        Ok((Report { header, content }, mismatch))
+    }
+
     fn content(&self, bytes: &[u8]) -> Result<Content, FileFault> {
-        let layout = self.layout.map(Layout::as_ref);
+        let layout = self.layout.map(|(_, layout)| layout.as_ref());
         if let Some(void) = self.messages.void(layout.as_ref())? {
-            let place = self.layout.and_then(|layout| place(layout, void.index));
+            let place = self.layout.and_then(|(_, layout)| place(layout, void.index));
             return Ok(Content::Void(VoidReport { step: void.step, index: void.index, place }));
         }
         match layout {
