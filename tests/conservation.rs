@@ -13,9 +13,10 @@ use gradwire::{
 use gradwire_tests::inputs::{Input, Words, power_of_two};
 use gradwire_tests::naive::checksum::crc32c;
 use gradwire_tests::run::{self, bits};
+use gradwire_tests::spellings::{and_examples, keeps_exactly};
 
-/// Every codec that may have a memory, with every value coder.
-const WITH_MEMORY: [&str; 32] = [
+/// Every value coder.
+const CODERS: [&str; 32] = [
     "f16:memory=ef",
     "bf16:memory=ef",
     "topk:density=0.01",
@@ -49,6 +50,11 @@ const WITH_MEMORY: [&str; 32] = [
     "dgc:density=0.2,momentum=0,values=q8",
     "dgc:density=0.5,momentum=0,sample=0.1,values=bf16",
 ];
+
+/// Every codec that keeps a residual by the exact law.
+fn with_memory() -> Vec<&'static str> {
+    and_examples(&CODERS, keeps_exactly)
+}
 
 fn codec(spelling: &str) -> Codec {
     Spec::parse(spelling).unwrap_or_else(|error| panic!("{spelling}: {error}")).codec
@@ -116,7 +122,7 @@ fn again(input: &Input, step: u64) -> Input {
 
 #[test]
 fn at_every_step_sent_and_kept_are_what_was_there_bit_for_bit() {
-    for spelling in WITH_MEMORY {
+    for spelling in with_memory() {
         for input in inputs(spelling) {
             for n in [1, 2, 129, 700] {
                 let mut residual = vec![0.0; n];
@@ -131,7 +137,7 @@ fn at_every_step_sent_and_kept_are_what_was_there_bit_for_bit() {
 #[test]
 fn the_law_holds_for_arbitrary_residuals_of_any_magnitude() {
     for spelling in
-        WITH_MEMORY.into_iter().filter(|spelling| !spelling.contains("f16") || spelling.contains("bf16"))
+        with_memory().into_iter().filter(|spelling| !spelling.contains("f16") || spelling.contains("bf16"))
     {
         for seed in 0..20 {
             let mut residual = Input::Range(seed).values(300);
@@ -178,7 +184,7 @@ fn the_law_holds_for_several_units_gaps_and_dense_units() {
     let unit = |id, start, len, dense| Unit { id, start, len, dense };
     let units =
         [unit(0, 0, 100, false), unit(4, 100, 0, false), unit(5, 110, 30, true), unit(9, 140, 60, false)];
-    for spelling in WITH_MEMORY {
+    for spelling in with_memory() {
         let mut residual = vec![0.0; 210];
         for t in 0..5 {
             step(spelling, t, &units, &Input::Normal(t).values(210), &mut residual);
@@ -195,7 +201,7 @@ fn the_law_holds_for_several_units_gaps_and_dense_units() {
 #[test]
 fn over_a_long_run_all_that_was_sent_and_is_kept_is_the_sum_of_the_gradients() {
     const STEPS: u64 = 300;
-    for spelling in WITH_MEMORY {
+    for spelling in with_memory() {
         let n = 64;
         let (mut residual, mut sent, mut grads, mut largest) =
             (vec![0.0; n], vec![0.0f64; n], vec![0.0f64; n], 0.0f64);
@@ -220,7 +226,7 @@ fn over_a_long_run_all_that_was_sent_and_is_kept_is_the_sum_of_the_gradients() {
 #[test]
 fn the_virtual_iterate_is_plain_descent() {
     let n = 50;
-    for spelling in WITH_MEMORY {
+    for spelling in with_memory() {
         let (mut x, mut plain) = (vec![0.0f64; n], vec![0.0f64; n]);
         let mut residuals = [vec![0.0; n], vec![0.0; n]];
         for t in 0..40 {
@@ -240,7 +246,7 @@ fn the_virtual_iterate_is_plain_descent() {
 
 #[test]
 fn frames_that_were_not_delivered_are_not_lost() {
-    for spelling in WITH_MEMORY {
+    for spelling in with_memory() {
         let (n, layout) = (200, LayoutRef::flat(200));
         let mut residual = vec![0.0; n];
         let mut words = Words::new(9);
@@ -281,7 +287,7 @@ fn frames_that_were_not_delivered_are_not_lost() {
 /// the memory already held one, as after a tiny residual was rescaled; it counts as the zero that it is.
 #[test]
 fn negative_zeros_kept_back_count_as_zeros() {
-    for spelling in WITH_MEMORY {
+    for spelling in with_memory() {
         let (layout, grad, mut residual) =
             (LayoutRef::flat(4), [-0.0, 0.0, 1.0, -0.0], [-0.0, -0.0, 1.0, 0.0]);
         let frame = run::encode(
@@ -348,7 +354,7 @@ fn every_refused_gradient_leaves_the_memory_as_it_was() {
         grad[n - 1] = value;
         grad
     };
-    for spelling in WITH_MEMORY {
+    for spelling in with_memory() {
         for units in [&whole[..], &two] {
             for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                 let attempt =
@@ -384,7 +390,7 @@ fn every_refused_gradient_leaves_the_memory_as_it_was() {
 fn buffers_that_are_too_small_are_refused_and_leave_the_memory_as_it_was() {
     let n = 100;
     let (grad, residual, units) = (Input::Normal(3).values(n), Input::Normal(4).values(n), [Unit::whole(n)]);
-    for spelling in WITH_MEMORY {
+    for spelling in with_memory() {
         let attempt =
             |short| Attempt { spelling, units: &units, grad: &grad, residual: &residual, short }.error();
         let needed = codec(spelling).max_frame_bytes(&units).unwrap();
@@ -417,7 +423,7 @@ fn units_that_are_out_of_order_are_refused_and_leave_the_memory_as_it_was() {
         (vec![unit(1, 50, 50), unit(2, 0, 50)], 2),
         (vec![unit(1, 0, 50), unit(2, 50, 51)], 2),
     ];
-    for spelling in WITH_MEMORY {
+    for spelling in with_memory() {
         for (units, first) in &wrong {
             let attempt = Attempt { spelling, units, grad: &grad, residual: &residual, short: [0; 3] };
             assert_eq!(
@@ -612,7 +618,7 @@ fn a_slice_of_a_memory_holds_its_momentum_and_all_states_and_factors() {
 
 #[test]
 fn a_run_resumed_from_a_saved_memory_goes_on_bit_for_bit() {
-    for spelling in WITH_MEMORY {
+    for spelling in with_memory() {
         let (n, layout) = (150, LayoutRef::flat(150));
         let go_on = |residual: &mut Vec<f32>, steps: std::ops::Range<u64>| -> Vec<Vec<f32>> {
             steps
@@ -803,7 +809,7 @@ fn a_memory_that_lives_on_refuses_and_keeps_what_one_made_anew_does() {
         vec![unit(3, 100, 600), unit(4, 1200, 300)],
     ];
     for (spelling, units) in
-        WITH_MEMORY.iter().flat_map(|spelling| all_units.iter().map(move |u| (spelling, u)))
+        with_memory().iter().flat_map(|spelling| all_units.iter().map(move |u| (spelling, u)))
     {
         let mut kept = Memory::new(vec![0.0; n]);
         for step in 0..12 {

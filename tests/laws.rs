@@ -7,6 +7,7 @@ use gradwire::{
 };
 use gradwire_tests::inputs::{Input, power_of_two};
 use gradwire_tests::run;
+use gradwire_tests::spellings::{and_examples, has_frames};
 
 /// Two matrices and a vector.
 fn layout() -> Layout {
@@ -108,6 +109,80 @@ fn what_is_kept_is_the_rounded_difference_where_that_is_the_law() {
             }
         }
     }
+}
+
+/// Values about the largest that each format has, alone and together.
+fn large_gradients(n: usize) -> Vec<Vec<f32>> {
+    let borders = [f32::MAX, power_of_two(127), power_of_two(126), 65_520.0, 3.38e38];
+    let near = borders.iter().flat_map(|&border| [border, border.next_down(), border / 2.0]);
+    let mixed = Input::Heavy(7).values(n);
+    let largest = mixed.iter().fold(1e-30, |largest: f32, value| largest.max(value.abs()));
+    let patterns = |value: f32| -> [Vec<f32>; 5] {
+        let sign = |at: usize| if at.is_multiple_of(2) { value } else { -value };
+        let one = |at: usize| if at == n / 2 { -value } else { 0.0 };
+        let few = |at: usize| if at.is_multiple_of(37) { value } else { 1e-3 };
+        let mixed = mixed.iter().map(|mixed| value * (mixed / largest)).collect();
+        [
+            mixed,
+            vec![value; n],
+            (0..n).map(sign).collect(),
+            (0..n).map(one).collect(),
+            (0..n).map(few).collect(),
+        ]
+    };
+    // Beside the largest float, small multiples of its last place: means and differences with ties.
+    let ties = (0..16u8).map(|last| {
+        let rest = f32::from(last) * power_of_two(104);
+        (0..n).map(|at| [f32::MAX, -rest, 0.0].get(at).copied().unwrap_or(0.0)).collect()
+    });
+    near.flat_map(patterns).chain(ties).collect()
+}
+
+/// A codec states a bound on magnitudes; below it, no sum of what is sent and kept leaves the floats.
+#[test]
+fn the_largest_values_are_refused_or_sent_and_kept_as_floats() {
+    let finite = |values: &[f32]| values.iter().all(|value| value.is_finite());
+    let (mut sent_some, mut refused_some) = (0, 0);
+    let others = [
+        "randomk:density=0.1,estimator=unbiased",
+        "qsgd:bits=4,rounding=nearest,memory=ef",
+        "qsgd:bits=3,bucket=2,norm=l2",
+        "qsgd:bits=8,norm=l2,rounding=nearest,memory=ef",
+        "f16:memory=ef",
+    ];
+    for spelling in and_examples(&others, has_frames) {
+        let spec = Spec::parse(spelling).unwrap();
+        for (n, grad) in [1, 2, 3, 4, 8, 65, 300]
+            .into_iter()
+            .flat_map(|n| large_gradients(n).into_iter().map(move |grad| (n, grad)))
+        {
+            let (layout, unit) = (LayoutRef::flat(n), [Unit::whole(n)]);
+            let mut memory = Memory::for_spec(&spec, &layout);
+            let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new());
+            for step in 0..3 {
+                let key = StepKey { seed: 5, step, source: Source::Rank(1) };
+                let before = memory.as_ref().map(contents);
+                let made =
+                    encoder.encode(&spec.codec, key, &layout, &unit, Grad::F32(&grad), memory.as_mut());
+                let Ok(frame) = made else {
+                    assert_eq!(memory.as_ref().map(contents), before, "{spelling}");
+                    refused_some += 1;
+                    continue;
+                };
+                let frame = decoder.parse(frame, &layout, &Limits::for_layout(&layout));
+                let frame = frame.unwrap_or_else(|error| panic!("{spelling} of {:e}: {error}", grad[0]));
+                let mut sent = vec![0.0; n];
+                frame.add_scaled_to(1.0, &mut sent);
+                assert!(finite(&sent), "{spelling} of {:e} sends more than a float", grad[0]);
+                sent_some += 1;
+                let Some(memory) = &mut memory else { continue };
+                assert!(finite(memory.residual()), "{spelling} of {:e} keeps more than a float", grad[0]);
+                memory.give_back(&frame);
+                assert!(finite(memory.residual()), "{spelling} of {:e} given back", grad[0]);
+            }
+        }
+    }
+    assert!(sent_some > 1000 && refused_some > 1000, "{sent_some} were sent, {refused_some} were refused");
 }
 
 #[test]

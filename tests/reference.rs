@@ -6,6 +6,7 @@ use gradwire::state::UnitState;
 use gradwire::{Gather, Source, Spec, StepKey, Unit};
 use gradwire_tests::inputs::Input;
 use gradwire_tests::run::{self, Gradient, Kept, bits};
+use gradwire_tests::spellings::{and_examples, has_frames};
 use gradwire_tests::{naive, naive::encode::Job};
 use proptest::prelude::*;
 
@@ -120,7 +121,8 @@ fn spelling() -> BoxedStrategy<String> {
         .prop_map(|(d, rest)| format!("randomk:density={d}{rest}"));
     let maxnorm = words(&["bits=2", "bits=3", "bits=5", "bits=8", "levels=64", "levels=5"])
         .prop_map(|b| format!("maxnorm:{b}"));
-    prop_oneof![2 => dense, 6 => topk, 3 => drawn, 4 => corrected, 4 => estimated, 3 => halved, 3 => threshold, 6 => stochastic, 4 => nearest, 3 => randomk, 1 => maxnorm].boxed()
+    let example = prop::sample::select(and_examples(&[], has_frames)).prop_map(str::to_owned);
+    prop_oneof![4 => example, 2 => dense, 6 => topk, 3 => drawn, 4 => corrected, 4 => estimated, 3 => halved, 3 => threshold, 6 => stochastic, 4 => nearest, 3 => randomk, 1 => maxnorm].boxed()
 }
 
 /// Values that the narrow formats overflow on are an error of their own, proved elsewhere.

@@ -14,6 +14,7 @@ use gradwire_tests::inputs::Input;
 use gradwire_tests::messages::{self, Message};
 use gradwire_tests::naive::{self, checksum::crc32c};
 use gradwire_tests::run::{Kept, bits, no_limits};
+use gradwire_tests::spellings::{and_examples, has_frames};
 use gradwire_tests::{manifest, run};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -36,7 +37,7 @@ const PATTERNS: [&str; 9] =
     ["*.bias", "*.weight", "fc?.*", "fc[12].weight", "norm*", "embed.*", "head:0", "[!f]*", "*,*=*;* *%"];
 
 /// Every kind of body, law and memory.
-const SPELLINGS: [&str; 17] = [
+const KINDS: [&str; 17] = [
     "none",
     "f16:memory=ef",
     "bf16",
@@ -98,11 +99,13 @@ fn bits_of(value: f32) -> u32 {
 
 fn any_rules() -> impl Strategy<Value = Rules> {
     let patterns = subsequence(&PATTERNS, 0..=4).prop_shuffle();
-    (patterns, prop::collection::vec(select(&SPELLINGS), 5)).prop_map(|(patterns, spellings)| {
-        let pairs: Vec<_> =
-            patterns.iter().copied().zip(spellings.iter().map(|spelling| spec(spelling))).collect();
-        Rules::new(&pairs, spec(spellings[4])).unwrap()
-    })
+    (patterns, prop::collection::vec(select(and_examples(&KINDS, has_frames)), 5)).prop_map(
+        |(patterns, spellings)| {
+            let pairs: Vec<_> =
+                patterns.iter().copied().zip(spellings.iter().map(|spelling| spec(spelling))).collect();
+            Rules::new(&pairs, spec(spellings[4])).unwrap()
+        },
+    )
 }
 
 fn any_tensors() -> impl Strategy<Value = (Vec<String>, Vec<Vec<usize>>)> {

@@ -35,19 +35,7 @@ fn spelling() -> impl Strategy<Value = String> {
     let pair = prop::sample::select(pairs.to_vec()).prop_flat_map(|(key, values)| {
         prop::sample::select(values).prop_map(move |value| format!("{key}={value}"))
     });
-    let name = prop::sample::select(vec![
-        "none",
-        "f16",
-        "bf16",
-        "topk",
-        "threshold",
-        "qsgd",
-        "randomk",
-        "dpsgd",
-        "dgc",
-        "sidco",
-        "redsync",
-    ]);
+    let name = prop::sample::select(Spec::names().to_vec());
     (name, prop::collection::vec(pair, 0..6)).prop_map(|(name, pairs)| format!("{name}:{}", pairs.join(",")))
 }
 

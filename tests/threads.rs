@@ -4,10 +4,11 @@ use gradwire::half::bf16;
 use gradwire::state::{MemoryChoice, UnitState};
 use gradwire::{EncodeError, Encoder, Grad, LayoutRef, Memory, Parallel, Source, Spec, StepKey, Unit};
 use gradwire_tests::inputs::Input;
+use gradwire_tests::spellings::{and_examples, has_frames};
 use proptest::prelude::*;
 use std::sync::LazyLock;
 
-const SPELLINGS: [&str; 27] = [
+const CODERS: [&str; 27] = [
     "none",
     "bf16:memory=ef",
     "f16:memory=ef",
@@ -36,6 +37,10 @@ const SPELLINGS: [&str; 27] = [
     "randomk:density=0.05",
     "maxnorm:bits=8",
 ];
+
+fn spellings() -> Vec<&'static str> {
+    and_examples(&CODERS, has_frames)
+}
 
 static POOLS: LazyLock<Vec<rayon::ThreadPool>> = LazyLock::new(|| {
     let pool = |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
@@ -128,7 +133,7 @@ proptest! {
 
     #[test]
     fn frames_memories_and_errors_do_not_depend_on_threads(
-        spelling in prop::sample::select(&SPELLINGS[..]),
+        spelling in prop::sample::select(spellings()),
         len in prop_oneof![Just(0usize), 1usize..1000, 65_000usize..70_000, 100_000usize..300_000],
         cut in 0usize..3,
         kind in 0..6,
@@ -159,7 +164,7 @@ proptest! {
 #[test]
 fn every_codec_gives_the_same_bytes_on_any_number_of_threads() {
     let steps = [1, 2, 3].map(|seed| Input::Heavy(seed).values(150_001));
-    for spelling in SPELLINGS {
+    for spelling in spellings() {
         same_on_every_pool(spelling, &steps, &[Unit::whole(150_001)], false);
     }
 }
@@ -186,7 +191,7 @@ fn of_several_bad_values_the_first_is_named() {
     for at in [70_000, 70_001, 199_999] {
         values[at] = f32::NAN;
     }
-    for spelling in SPELLINGS {
+    for spelling in spellings() {
         let spec = Spec::parse(spelling).unwrap();
         let steps = [values.clone(), values.clone(), values.clone()];
         for (frame, _) in

@@ -10,6 +10,7 @@
 //! | [`positions`] | what the positions of real gradients cost, and what they should cost |
 //! | [`rounds`] | linear codecs over several workers at once |
 //! | [`run`] | encoding and decoding through the public interface, in buffers of exactly the stated size |
+//! | [`spellings`] | the codecs that a test goes through: its own, and every example of the list |
 //! | [`voids`] | the manifest of `golden/voids/`: void frames and what they say |
 
 #[cfg(doctest)]
@@ -30,4 +31,5 @@ pub mod naive;
 pub mod positions;
 pub mod rounds;
 pub mod run;
+pub mod spellings;
 pub mod voids;

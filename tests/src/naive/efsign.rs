@@ -4,7 +4,8 @@ use super::decode::{Bytes, Checked, ensure, finite};
 
 /// The scale of a unit: its magnitudes added up in f64 by position mod 8, the eight sums halves to halves,
 /// divided by their number.
-fn scale(p: &[f32]) -> f32 {
+#[must_use]
+pub fn scale(p: &[f32]) -> f32 {
     let mut sums: Vec<f64> =
         (0..8).map(|lane| p.iter().skip(lane).step_by(8).map(|p| f64::from(p.abs())).sum()).collect();
     while sums.len() > 1 {
@@ -14,17 +15,23 @@ fn scale(p: &[f32]) -> f32 {
     if p.is_empty() { 0.0 } else { (sums[0] / p.len() as f64) as f32 }
 }
 
-/// The body of a unit, and what it decodes to.
+/// A body with that scale.
 #[must_use]
-pub fn body(p: &[f32]) -> (Vec<u8>, Vec<f32>) {
-    let scale = scale(p);
+pub fn signs(scale: f32, p: &[f32]) -> Vec<u8> {
     let mut bytes = scale.to_le_bytes().to_vec();
     let mut signs = vec![0u8; p.len().div_ceil(8)];
     p.iter().enumerate().filter(|(_, p)| **p < 0.0).for_each(|(i, _)| signs[i / 8] |= 1 << (i % 8));
     if scale != 0.0 {
         bytes.extend(signs);
     }
-    (bytes, p.iter().map(|&p| if p < 0.0 { -scale } else { scale }).collect())
+    bytes
+}
+
+/// The body of a unit, and what it decodes to.
+#[must_use]
+pub fn body(p: &[f32]) -> (Vec<u8>, Vec<f32>) {
+    let scale = scale(p);
+    (signs(scale, p), p.iter().map(|&p| if p < 0.0 { -scale } else { scale }).collect())
 }
 
 /// The values of a unit of `len` coordinates.

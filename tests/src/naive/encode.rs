@@ -378,6 +378,8 @@ enum Whole {
     Dense(u8, Vec<f32>),
     Sparse(Chosen),
     Levels(Qsgd, levels::Rounded),
+    /// With the scale of the unit.
+    Signs(f32, Vec<f32>),
 }
 
 impl Whole {
@@ -387,6 +389,7 @@ impl Whole {
             Codec::Gather(GatherCodec::Dense(Dense::F16)) => Self::Dense(values::F16, p.to_vec()),
             Codec::Gather(GatherCodec::Dense(Dense::Bf16)) => Self::Dense(values::BF16, p.to_vec()),
             Codec::Gather(GatherCodec::Qsgd(qsgd)) => Self::Levels(*qsgd, rounded(qsgd, key, unit.id, p)),
+            Codec::Gather(GatherCodec::EfSign(_)) => Self::Signs(efsign::scale(p), p.to_vec()),
             _ => chosen(codec, key, unit.id, state, p)
                 .map_or_else(|| Self::Dense(values::F32, p.to_vec()), Self::Sparse),
         }
@@ -397,13 +400,14 @@ impl Whole {
             Self::Dense(..) => 0,
             Self::Sparse(_) => 1,
             Self::Levels(..) => 2,
+            Self::Signs(..) => 5,
         }
     }
 
     /// Entries of a sparse unit, coordinates of others.
     fn atoms(&self) -> usize {
         match self {
-            Self::Dense(_, p) => p.len(),
+            Self::Dense(_, p) | Self::Signs(_, p) => p.len(),
             Self::Sparse(chosen) => chosen.kept.len(),
             Self::Levels(_, rounded) => rounded.len(),
         }
@@ -422,6 +426,7 @@ impl Whole {
             Self::Dense(format, p) => dense(*format, &p[atoms]).bytes,
             Self::Sparse(chosen) => chosen.body(unit, atoms.clone(), self.covered(atoms, unit.len)),
             Self::Levels(qsgd, rounded) => rounded.piece(qsgd, atoms),
+            Self::Signs(scale, p) => efsign::signs(*scale, &p[atoms]),
         }
     }
 
@@ -431,6 +436,7 @@ impl Whole {
         match self {
             Self::Dense(format, _) => vec![(1, left.min(size / if *format == values::F32 { 4 } else { 2 }))],
             Self::Sparse(_) => vec![(1, left.min(8 * size))],
+            Self::Signs(..) => vec![(1, left.min(1024 * size))],
             Self::Levels(qsgd, _)
                 if matches!(qsgd.entropy(), EntropyChoice::Auto | EntropyChoice::Adaptive) =>
             {
