@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Decodes one gradwire frame, as FORMAT.md says and from nothing else.
+"""Decodes one gradwire frame, or several of one gradient, as FORMAT.md says and from nothing else.
 
 usage: decode.py FRAME [--layout 'SHAPE;SHAPE'] [--out VALUES.f32]
 
@@ -339,7 +339,9 @@ def decode_void(frame, layout):
 
 
 class Decoder:
-    def __init__(self, frame, layout=None, limits=None):
+    """A frame. Without a layout and not `alone`, `finish` is still to be told where the last unit of all messages ends."""
+
+    def __init__(self, frame, layout=None, limits=None, alone=True):
         header = self.header = Header(frame)
         require(layout is None or header.fingerprint == layout.fingerprint, "LayoutMismatch")
         self.limits = limits or (Limits(layout.len, layout.tensors) if layout else Limits(MOST_ELEMENTS))
@@ -371,10 +373,17 @@ class Decoder:
             self.units.append(unit)
         self.reader.finish()
         self.len = layout.len if layout else next_start
+        if alone or layout:
+            self.finish(self.len)
+
+    def finish(self, length):
+        """Reads the sections that wait for the shapes."""
+        self.len = length
         for read in self.waiting:
-            require(Layout([[self.len]]).fingerprint == header.fingerprint, "LayoutUnknown")
-            self.shapes = [[self.len]]
+            require(Layout([[length]]).fingerprint == self.header.fingerprint, "LayoutUnknown")
+            self.shapes = [[length]]
             read()
+        self.waiting = []
 
     def unit_header(self, next_id, next_start, layout):
         unit_id = next_id + self.reader.varint()
@@ -1401,16 +1410,27 @@ def frames(data):
         at = end
 
 
-def decode_frames(data, layout):
-    """What all messages decode to together. Which units and codecs they should have, and how many they are, only the rules say."""
-    decoders = [Decoder(frame, layout) for frame in frames(data)]
+def read_frames(data, layout):
+    """All messages, which belong together. Which units and codecs they should have, and how many they are, only the rules say."""
+    decoders = [Decoder(frame, layout, alone=False) for frame in frames(data)]
     require(len({(one.header.fingerprint, one.step, one.header.flags) for one in decoders}) == 1, "Mixed")
     units = sorted((unit for decoder in decoders for unit in decoder.units), key=lambda unit: (unit.start, unit.id))
     for before, unit in zip(units, units[1:]):
         require(before.start + before.len <= unit.start and before.id <= unit.id, "Units")
-    acc = array("f", bytes(4 * layout.len))
-    for unit in units:
-        unit.add(acc)
+    if layout is None:
+        end = max(decoder.len for decoder in decoders)
+        require(end <= MOST_ELEMENTS, "LimitExceeded(Elements)")
+        for decoder in decoders:
+            decoder.finish(end)
+    return decoders
+
+
+def add_frames(decoders):
+    """What the messages decode to together."""
+    acc = array("f", bytes(4 * decoders[0].len))
+    for decoder in decoders:
+        for unit in decoder.units:
+            unit.add(acc)
     return acc
 
 
@@ -1466,7 +1486,7 @@ def to_bytes(values):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Decodes one gradwire frame.")
+    parser = argparse.ArgumentParser(description="Decodes one gradwire frame, or several of one gradient.")
     parser.add_argument("frame")
     parser.add_argument("--layout", help="shapes, as in '10x64;10'; 'scalar' for an empty shape")
     parser.add_argument("--out", help="file for the decoded gradient, little-endian f32")
@@ -1474,17 +1494,18 @@ def main():
     layout = None if arguments.layout is None else Layout.parse(arguments.layout)
     try:
         with open(arguments.frame, "rb") as file:
-            decoder = Decoder(file.read(), layout)
-        gradient = decoder.gradient()
+            decoders = read_frames(file.read(), layout)
+        gradient = add_frames(decoders)
     except FrameError as error:
         print(error, file=sys.stderr)
         return 2
     except OSError as error:
         print(f"{arguments.frame}: {error.strerror}", file=sys.stderr)
         return 2
-    print(f"{decoder.header}, step {decoder.step}")
-    for unit in decoder.units:
-        print(f"unit {unit.id}: {unit.start} + {unit.len}, {KINDS[unit.kind]}: {unit.about}")
+    for decoder in decoders:
+        print(f"{decoder.header}, step {decoder.step}")
+        for unit in decoder.units:
+            print(f"unit {unit.id}: {unit.start} + {unit.len}, {KINDS[unit.kind]}: {unit.about}")
     if arguments.out:
         with open(arguments.out, "wb") as file:
             file.write(to_bytes(gradient))

@@ -21,7 +21,7 @@ sys.dont_write_bytecode = True
 
 import decode
 import tables
-from decode import Decoder, FrameError, Layout, Limits, crc32c, decode_frames, decode_memory, decode_void, frames, to_bytes
+from decode import Decoder, FrameError, Layout, Limits, add_frames, crc32c, decode_memory, decode_void, frames, read_frames, to_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -194,7 +194,7 @@ def read(data, layout, kind="frame", limits=None):
         return f"step {step}, coordinate {index}"
     if kind.endswith("memory"):
         return to_bytes(decode_memory(data, layout))
-    return to_bytes(decode_frames(data, layout) if kind == "frames" else Decoder(data, layout, limits).gradient())
+    return to_bytes(add_frames(read_frames(data, layout)) if kind == "frames" else Decoder(data, layout, limits).gradient())
 
 
 def outcome(data, layout, kind="frame", limits=None):
@@ -293,7 +293,7 @@ def several_messages():
 
     layout = Layout.parse("2x2+2+2x2")
     one, other = frames(golden("messages", "worked"))
-    both = to_bytes(decode_frames(one + other, layout))
+    both = to_bytes(add_frames(read_frames(one + other, layout)))
     senders = sealed(other[:4] + b"\x01" + other[5:])
     later = sealed(other[:24] + b"\x04" + other[25:])
     void = golden("golden/voids", "topk")
@@ -307,6 +307,7 @@ def several_messages():
         ("no message", b"", "Truncated"),
     ]:
         yield name, expected, outcome(data, layout, "frames")
+    yield "groups without the layout", both, outcome(other + one, None, "frames")
     yield "a void frame among others", "Void", outcome(void + golden("golden", "topk_raw_width_7"), Layout.parse("8"), "frames")
 
 
