@@ -6,7 +6,7 @@
 # with overflow checks. All checks share one target folder, also those of the packages outside of the workspace.
 set -euo pipefail
 
-ordinary=(fmt shell workflows words documents tree layers clippy doc features test no_std firmware msrv platforms package format bench-smoke quickstart study mpi zmq fuzz python)
+ordinary=(fmt shell workflows words documents tree layers clippy doc features test no_std firmware msrv platforms package format bench-smoke quickstart study mpi zmq fuzz python c)
 nightly=(simulate lab metrics miri deny mpich arch platforms-trainer streams instructions fuzz-long bench-full semver release)
 declare -A purpose=(
   [fmt]="every package is formatted by rustfmt"
@@ -33,6 +33,7 @@ declare -A purpose=(
   [zmq]="ranks over ZeroMQ, with CURVE: the contract, hostile peers, connections that break, workers that come and go; lints, docs, oldest compiler"
   [fuzz]="every fuzz target builds and runs for some seconds from the golden frames"
   [python]="the Python package: lints, types and stubs, tests and docstrings on the wheel for manylinux_2_28, sdist, command line; DDP with torch"
+  [c]="libgradwire: lints, header and symbols are those of the code, C99 and C++17 programs under sanitizers and valgrind, hostile calls, installation"
   [simulate]="a million random schedules of every route of an exchange keep the rules of tests/simulator"
   [lab]="on hosts of their own, over links that are slow, far, lossy or cut: the contract over MPI and ZeroMQ, hostile peers, a short soak, hooks of torch"
   [metrics]="with the feature metrics: lints, and the page for Prometheus agrees with what runs write down"
@@ -76,6 +77,7 @@ check_fmt() {
   cargo fmt --manifest-path tests/no_std/Cargo.toml --check -- --color never
   cargo fmt --manifest-path tests/firmware/Cargo.toml --check -- --color never
   cargo fmt --manifest-path bindings/python/Cargo.toml --check -- --color never
+  cargo fmt --manifest-path bindings/c/Cargo.toml --check -- --color never
 }
 
 check_shell() {
@@ -444,6 +446,72 @@ torch_is_there() {
   local key
   key=$({ python3 --version && cat bindings/python/requirements-torch.txt; } | sha256sum | cut -c 1-16)
   [[ -f ${XDG_CACHE_HOME:-$HOME/.cache}/gradwire/venv-$key/complete ]]
+}
+
+# The library is the one that `install.sh` puts below a prefix, in the profile dev: with assertions and checks of overflow.
+check_c() {
+  need_component clippy
+  need_command g++ g++
+  need_command gcc gcc libc6-dev
+  need_command nm binutils
+  need_command pkg-config pkg-config
+  need_command cmake cmake make
+  need_command valgrind valgrind libc6-dbg
+  local package=$root/bindings/c scratch program
+  scratch=$(mktemp -d)
+  # shellcheck disable=SC2064  # the folder's name is wanted as it is now
+  trap "rm -rf '$scratch'" EXIT
+  cargo clippy --locked --all-targets --manifest-path "$package/Cargo.toml" -- -D warnings
+  cargo test --locked --manifest-path "$package/Cargo.toml"
+  "$package/install.sh" "$scratch/prefix" dev
+  c_symbols_are_listed "$scratch/prefix/lib"
+  local strict=(-Wall -Wextra -Werror -pedantic) library=$scratch/prefix/lib/libgradwire.a
+  local include=-I$scratch/prefix/include libraries=("$library" -lm -lpthread -ldl)
+  for program in examples/{first,decode,train} tests/{api,hostile}; do
+    if command -v clang >/dev/null; then
+      clang -std=c99 "${strict[@]}" -fsyntax-only "$include" "$package/$program.c"
+    fi
+    gcc -std=c99 "${strict[@]}" -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all "$include" \
+      "$package/$program.c" "${libraries[@]}" -o "$scratch/${program##*/}"
+    gcc -std=c99 "${strict[@]}" -g "$include" "$package/$program.c" "${libraries[@]}" -o "$scratch/${program##*/}-plain"
+  done
+  g++ -std=c++17 "${strict[@]}" -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all "$include" \
+    "$package/examples/model.cpp" "${libraries[@]}" -o "$scratch/model"
+  "$scratch/first"
+  "$scratch/train"
+  "$scratch/model"
+  "$scratch/decode" tests/golden/topk_rice.bin
+  "$scratch/api" tests/golden/none.bin
+  # What it makes and leaves behind is meant to be there until the end.
+  ASAN_OPTIONS=detect_leaks=0 "$scratch/hostile" tests/bad
+  valgrind --quiet --error-exitcode=9 --leak-check=full "$scratch/api-plain" tests/golden/none.bin
+  valgrind --quiet --error-exitcode=9 "$scratch/hostile-plain" tests/bad
+  c_finds_what_is_installed "$scratch"
+}
+
+# c_symbols_are_listed FOLDER: of libraries. What a program of an older minor version calls must stay.
+c_symbols_are_listed() {
+  local exported
+  exported=$(nm -D --defined-only "$1/libgradwire.so" | awk '{ print $3 }' | LC_ALL=C sort)
+  diff bindings/c/abi.txt - <<<"$exported" || fail "libgradwire.so exports other symbols than bindings/c/abi.txt"
+  if grep -v '^gw_' bindings/c/abi.txt; then fail "exported without the prefix gw_"; fi
+  readelf -d "$1/libgradwire.so" | grep -F "SONAME" | grep -qF "[libgradwire.so.0]" || fail "another soname"
+}
+
+# c_finds_what_is_installed FOLDER: below its `prefix`, by pkg-config and by CMake, shared and static.
+c_finds_what_is_installed() {
+  local flags
+  export PKG_CONFIG_PATH=$1/prefix/lib/pkgconfig
+  flags=$(pkg-config --cflags --libs gradwire)
+  # shellcheck disable=SC2086  # one word for each flag
+  gcc -std=c99 bindings/c/examples/first.c $flags -o "$1/by-pkg-config"
+  LD_LIBRARY_PATH=$1/prefix/lib "$1/by-pkg-config"
+  mkdir "$1/cmake"
+  cp bindings/c/tests/cmake/CMakeLists.txt "$1/cmake"
+  cmake -S "$1/cmake" -B "$1/cmake/built" -DCMAKE_PREFIX_PATH="$1/prefix" -DEXAMPLE="$root/bindings/c/examples/first.c"
+  cmake --build "$1/cmake/built"
+  "$1/cmake/built/shared"
+  "$1/cmake/built/static"
 }
 
 # Left to the ordinary tests: those that go through all 16-bit values, or all tables, which takes Miri hours.

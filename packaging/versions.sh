@@ -8,14 +8,16 @@ stated() {
   sed -nE 's/^(gradwire[a-z-]*) = \{ version = ("[^"]*").*/Cargo.toml, \1: \2/p' Cargo.toml
   awk '/^\[/ { section = $0 } section == "[package]" && /^version =/ { print "bindings/python/Cargo.toml: " $3 }' \
     bindings/python/Cargo.toml
+  awk '/^\[/ { section = $0 } section == "[package]" && /^version =/ { print "bindings/c/Cargo.toml: " $3 }' \
+    bindings/c/Cargo.toml
   sed -nE 's/^version: *("[^"]*")/CITATION.cff: \1/p' CITATION.cff
   git ls-files '*Cargo.lock' | while read -r lock; do
-    awk -v lock="$lock" '/^name = "gradwire(-transports|-trainer|-python)?"$/ { getline version; sub(/.* /, "", version); print lock ", " $3 ": " version }' "$lock"
+    awk -v lock="$lock" '/^name = "gradwire(-transports|-trainer|-python|-c)?"$/ { getline version; sub(/.* /, "", version); print lock ", " $3 ": " version }' "$lock"
   done
 }
 
 places=$(stated)
-(($(wc -l <<<"$places") == 13)) || { echo "13 places state a version; found:" && echo "$places"; exit 1; } >&2
+(($(wc -l <<<"$places") == 16)) || { echo "16 places state a version; found:" && echo "$places"; exit 1; } >&2
 versions=$(sed -E 's/.*: "(.*)"$/\1/' <<<"$places" | sort -u)
 if (($(wc -l <<<"$versions") > 1)); then
   { echo "the versions differ:" && echo "$places"; } >&2

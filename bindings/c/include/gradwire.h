@@ -1,0 +1,1266 @@
+/*
+ * gradwire.h: gradients in few bytes, for C99 and C++.
+ *
+ * A codec turns a gradient into a frame: one message, which FORMAT.md specifies and every gradwire
+ * reads. What it does not send it keeps in a memory and adds to the next gradient. This is the manual;
+ * docs/c.md begins with an example.
+ *
+ * Results. Every call that can fail returns a gw_result: GW_OK, or the number of an error. A call that
+ * fails changes nothing but what its description says; the content of output buffers is then
+ * unspecified.
+ *
+ * Objects. Every object can lie in memory of yours: gw_X_size says how many bytes, and gw_X_init makes
+ * the object there and writes its address. That memory is aligned to GW_ALIGNMENT, as that of malloc
+ * is, belongs to the object until you no longer use it, and is not freed by this library; nor is there
+ * anything else to free. gw_X_new does the same in memory that it allocates, and gw_X_free frees it.
+ * An object is not moved and not copied. One that another is made of must outlive it only where the
+ * description says that it must stay.
+ *
+ * Errors of every object: GW_ERROR_NULL_POINTER, GW_ERROR_MISALIGNED, GW_ERROR_OBJECT_TOO_SMALL, and
+ * GW_ERROR_NOT_AN_OBJECT for an object that was not made, was freed, or is of another kind. The last
+ * finds accidents; memory that was freed or never belonged to the program cannot be told from an
+ * object.
+ *
+ * Pointers. An array of no elements may be NULL. Arrays are aligned as their elements are. What a call
+ * writes must not overlap what it reads, nor the memory of an object.
+ *
+ * Threads. There is no global state. Calls on different objects never disturb each other. Two threads
+ * may use one object at once where its description says so; calls that only read it (const) may then
+ * run beside each other.
+ *
+ * Callbacks return. They do not throw and do not jump out.
+ */
+
+#ifndef GRADWIRE_H
+#define GRADWIRE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif  // __cplusplus
+
+/* ======== Versions and results ======== */
+
+/**
+ * The version of this header as one number: 10203 is 1.2.3.
+ */
+#define GW_VERSION_NUMBER (GW_VERSION_MAJOR * 10000 + GW_VERSION_MINOR * 100 + GW_VERSION_PATCH)
+
+/**
+ * The version of this header. While the major version is 0, a new minor version may change functions.
+ */
+#define GW_VERSION_MAJOR 0
+
+/**
+ * See GW_VERSION_MAJOR.
+ */
+#define GW_VERSION_MINOR 1
+
+/**
+ * See GW_VERSION_MAJOR.
+ */
+#define GW_VERSION_PATCH 0
+
+/**
+ * What a call returns: GW_OK, or the number of an error. A number never changes its meaning, and is
+ * never used for another. 1 to 99: from encoding; 101 to 199: from reading bytes; 201 to 299: from this
+ * interface. gw_result_name and gw_result_text put it into words.
+ */
+typedef uint32_t gw_result;
+
+/**
+ * Success.
+ */
+#define GW_OK 0
+
+/**
+ * The buffer is too short; the call says how many bytes it needs.
+ */
+#define GW_ENCODE_BUFFER_TOO_SMALL 1
+
+/**
+ * No memory, or one that lacks momentum, the state of a unit or factors, which this codec needs.
+ */
+#define GW_ENCODE_MEMORY_INCOMPLETE 2
+
+/**
+ * This codec takes no memory: what it sends and keeps would not add up.
+ */
+#define GW_ENCODE_MEMORY_REFUSED 3
+
+/**
+ * This codec has no frames: its payloads are sums of all workers, or go between neighbours.
+ */
+#define GW_ENCODE_NO_FRAMES 4
+
+/**
+ * What this codec sends cannot be cut into packets.
+ */
+#define GW_ENCODE_NO_PACKETS 5
+
+/**
+ * Packets of this size have no room for a part of these units.
+ */
+#define GW_ENCODE_PACKET_TOO_SMALL 6
+
+/**
+ * A value of the gradient, or of residual + gradient, is NaN or infinite.
+ */
+#define GW_ENCODE_NON_FINITE_INPUT 7
+
+/**
+ * The encoder's memory is too small for this density.
+ */
+#define GW_ENCODE_SCRATCH_TOO_SMALL 8
+
+/**
+ * The working memory of a linear codec's unit is too small.
+ */
+#define GW_ENCODE_LINEAR_SCRATCH_TOO_SMALL 9
+
+/**
+ * The codec needs a part that this build leaves out.
+ */
+#define GW_ENCODE_NOT_BUILT 10
+
+/**
+ * A unit, a message or a count does not fit the wire format.
+ */
+#define GW_ENCODE_TOO_LARGE 11
+
+/**
+ * The units are not ascending, overlap or reach beyond the layout.
+ */
+#define GW_ENCODE_UNIT_OUT_OF_ORDER 12
+
+/**
+ * A value is finite but too large for the narrow format that it is sent in.
+ */
+#define GW_ENCODE_VALUE_OVERFLOW 13
+
+/**
+ * A codec of another crate refuses the values.
+ */
+#define GW_ENCODE_EXPERIMENT 14
+
+/**
+ * The bytes are not a frame of gradwire: another magic number.
+ */
+#define GW_DECODE_BAD_MAGIC 101
+
+/**
+ * The checksum in the header differs from that of the bytes.
+ */
+#define GW_DECODE_CHECKSUM_MISMATCH 102
+
+/**
+ * A field has a value that FORMAT.md does not allow.
+ */
+#define GW_DECODE_INVALID_FIELD 103
+
+/**
+ * An index is not inside its unit, or not above the one before it.
+ */
+#define GW_DECODE_INDEX_OUT_OF_RANGE 104
+
+/**
+ * The positions cannot be read without the shapes of the layout.
+ */
+#define GW_DECODE_LAYOUT_UNKNOWN 105
+
+/**
+ * The frame was made for another layout.
+ */
+#define GW_DECODE_LAYOUT_MISMATCH 106
+
+/**
+ * The frame asks for more than the limits allow.
+ */
+#define GW_DECODE_LIMIT_EXCEEDED 107
+
+/**
+ * A value of the frame is NaN or infinite.
+ */
+#define GW_DECODE_NON_FINITE_VALUE 108
+
+/**
+ * The frame needs a part that this build leaves out.
+ */
+#define GW_DECODE_NOT_BUILT 109
+
+/**
+ * The memory of the frame's object is too small for these bytes.
+ */
+#define GW_DECODE_SCRATCH_TOO_SMALL 110
+
+/**
+ * Bytes are left over after the frame or a section, or padding bits are not zero.
+ */
+#define GW_DECODE_TRAILING_BYTES 111
+
+/**
+ * The bytes end before the frame does.
+ */
+#define GW_DECODE_TRUNCATED 112
+
+/**
+ * The frame names a codec that this version does not know.
+ */
+#define GW_DECODE_UNKNOWN_CODEC 113
+
+/**
+ * A flag or a reserved bit is set that this version does not know.
+ */
+#define GW_DECODE_UNKNOWN_FLAG 114
+
+/**
+ * A unit reaches beyond the layout.
+ */
+#define GW_DECODE_UNIT_OUT_OF_RANGE 115
+
+/**
+ * The frame has a version of the format that this library does not read.
+ */
+#define GW_DECODE_UNSUPPORTED_VERSION 116
+
+/**
+ * A codec of another crate refuses the body of a unit.
+ */
+#define GW_DECODE_EXPERIMENT 117
+
+/**
+ * A void frame: its sender has no gradient in this step.
+ */
+#define GW_DECODE_VOID 118
+
+/**
+ * A pointer is null where none may be.
+ */
+#define GW_ERROR_NULL_POINTER 201
+
+/**
+ * A pointer is not aligned for what it points to.
+ */
+#define GW_ERROR_MISALIGNED 202
+
+/**
+ * A fault of the library. Only free the objects of this call; please report it.
+ */
+#define GW_ERROR_PANIC 203
+
+/**
+ * An array has another length than the layout, or more bytes than can be addressed.
+ */
+#define GW_ERROR_WRONG_LENGTH 204
+
+/**
+ * The spelling of the codec is wrong; gw_codec_explain says where.
+ */
+#define GW_ERROR_SPELLING 205
+
+/**
+ * The tensors have more elements than can be addressed.
+ */
+#define GW_ERROR_LAYOUT 206
+
+/**
+ * The memory for an object is smaller than its size function says.
+ */
+#define GW_ERROR_OBJECT_TOO_SMALL 207
+
+/**
+ * The pointer is not to an object of this kind: not made yet, freed, or of another kind.
+ */
+#define GW_ERROR_NOT_AN_OBJECT 208
+
+/**
+ * The object was made for another layout.
+ */
+#define GW_ERROR_WRONG_LAYOUT 209
+
+/**
+ * A number is outside the range that the description states.
+ */
+#define GW_ERROR_OUT_OF_RANGE 210
+
+/**
+ * This codec keeps nothing, so it has no memory: pass NULL for it.
+ */
+#define GW_ERROR_NOTHING_KEPT 211
+
+/**
+ * The object lies in the caller's memory, so there is nothing to free.
+ */
+#define GW_ERROR_NOT_ALLOCATED 212
+
+/**
+ * The system has no memory left.
+ */
+#define GW_ERROR_NO_HEAP 213
+
+/**
+ * Two buffers overlap that may not.
+ */
+#define GW_ERROR_OVERLAP 214
+
+/**
+ * The last encode did not fail at a coordinate.
+ */
+#define GW_ERROR_NO_SUCH_ERROR 215
+
+/**
+ * A text is not UTF-8.
+ */
+#define GW_ERROR_NOT_UTF8 216
+
+/**
+ * The codec has no such parameter.
+ */
+#define GW_ERROR_NOT_SUPPORTED 217
+
+/**
+ * The frame is not void.
+ */
+#define GW_ERROR_NOT_VOID 218
+
+/**
+ * The version of the library that is linked, to compare with GW_VERSION_NUMBER.
+ *
+ * Threads: any, at any time.
+ */
+uint32_t gw_version_number(void);
+
+/**
+ * The oldest version of the wire format that this library reads.
+ *
+ * Threads: any, at any time.
+ */
+uint32_t gw_format_version_min(void);
+
+/**
+ * The newest version of the wire format that this library reads, and the one that it writes.
+ *
+ * Threads: any, at any time.
+ */
+uint32_t gw_format_version_max(void);
+
+/**
+ * The name of a result, as this header spells it; "unknown" for a number that is none. The text is
+ * static.
+ *
+ * Threads: any, at any time.
+ */
+const char *gw_result_name(gw_result result);
+
+/**
+ * What a result means, in a sentence. The text is static.
+ *
+ * Threads: any, at any time.
+ */
+const char *gw_result_text(gw_result result);
+
+/* ======== Objects ======== */
+
+/**
+ * A codec with its memory and its units, as a spelling describes it: "topk:density=0.01,values=q8". See
+ * docs/c.md for the codecs and their keys.
+ *
+ * Threads: many may read it at once; none may change it meanwhile.
+ */
+typedef struct gw_codec gw_codec;
+
+/**
+ * Makes the frames of one rank: a codec, a layout, and all working memory. It keeps nothing from step to
+ * step; a gw_memory does.
+ *
+ * Threads: one at a time.
+ */
+typedef struct gw_encoder gw_encoder;
+
+/**
+ * A frame that passed every check. What is done with it cannot fail for what it holds. It needs the
+ * bytes that it was read from, which nobody may change.
+ *
+ * Threads: many may use it at once.
+ */
+typedef struct gw_frame gw_frame;
+
+/**
+ * The tensors of a gradient, whose values lie in one array, one tensor after the other. Both ends of a
+ * wire have the same layout.
+ *
+ * Threads: many may use it at once.
+ */
+typedef struct gw_layout gw_layout;
+
+/**
+ * What a frame from a stranger may cost its reader. A frame that asks for more is refused, before any
+ * work.
+ *
+ * Threads: many may read it at once; none may change it meanwhile.
+ */
+typedef struct gw_limits gw_limits;
+
+/**
+ * What a rank keeps from step to step: the part of its gradients that was not sent yet, and whatever
+ * else its codec needs. Each rank has its own.
+ *
+ * Threads: one at a time.
+ */
+typedef struct gw_memory gw_memory;
+
+/**
+ * A frame whose header, checksum and structure are correct; positions and values were not checked. For
+ * inspection: it needs no layout, no memory of its own, and time in proportion to the bytes. It needs
+ * the bytes that it was read from, which nobody may change.
+ *
+ * Threads: many may use it at once.
+ */
+typedef struct gw_outline gw_outline;
+
+/* ======== Simple: codecs ======== */
+
+/**
+ * Makes frames: gw_encoder_init takes it.
+ */
+#define GW_CAN_ENCODE 1
+
+/**
+ * Its payloads can be summed by an all-reduce.
+ */
+#define GW_CAN_SUM 2
+
+/**
+ * Has a memory: gw_memory_init takes it.
+ */
+#define GW_CAN_KEEP 4
+
+/**
+ * Its memory has momentum.
+ */
+#define GW_CAN_MOMENTUM 8
+
+/**
+ * Sent + kept = residual + gradient, bit for bit.
+ */
+#define GW_CAN_EXACT 16
+
+/**
+ * Has a density: gw_codec_set_density takes it.
+ */
+#define GW_CAN_DENSITY 32
+
+/**
+ * The spelling asks for packets: gw_encode_packets takes its encoder.
+ */
+#define GW_CAN_PACKETS 64
+
+/**
+ * Allocates a codec. gw_codec_free frees it.
+ *
+ * Errors: as gw_codec_init, and GW_ERROR_NO_HEAP.
+ */
+gw_result gw_codec_new(const char *spelling, gw_codec **codec);
+
+/**
+ * Frees what gw_codec_new made. NULL is nothing to free.
+ *
+ * Errors: GW_ERROR_NOT_ALLOCATED for a codec in the caller's memory, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_codec_free(gw_codec *codec);
+
+/**
+ * Writes what is wrong with a spelling, in words: which key, and what is allowed. For a spelling without
+ * fault it writes an empty text. Texts are cut off to `room` bytes with their zero byte; `*needed`,
+ * which may be NULL, becomes the bytes of the whole.
+ *
+ * Errors: GW_ENCODE_BUFFER_TOO_SMALL when the text was cut off, GW_ERROR_NULL_POINTER,
+ * GW_ERROR_NOT_UTF8.
+ */
+gw_result gw_codec_explain(const char *spelling,
+                           char *out,
+                           size_t room,
+                           size_t *needed);
+
+/**
+ * Writes the spelling of a codec, in its shortest form, as gw_codec_explain writes its text.
+ *
+ * Errors: GW_ENCODE_BUFFER_TOO_SMALL, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_codec_spelling(const gw_codec *codec, char *out, size_t room, size_t *needed);
+
+/**
+ * What a codec can do: a sum of the constants GW_CAN_.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_codec_capabilities(const gw_codec *codec, uint32_t *can);
+
+/**
+ * The share of the coordinates that the codec sends.
+ *
+ * Errors: GW_ERROR_NOT_SUPPORTED for a codec that has no density, GW_ERROR_NULL_POINTER,
+ * GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_codec_density(const gw_codec *codec, double *density);
+
+/**
+ * Sets the share of the coordinates that the codec sends, from 1e-9 to 1. Encoders that were made of it
+ * keep theirs: gw_encoder_set_density.
+ *
+ * Errors: GW_ERROR_NOT_SUPPORTED for a codec that has no density, GW_ERROR_OUT_OF_RANGE,
+ * GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_codec_set_density(gw_codec *codec,
+                               double density);
+
+/* ======== Simple: layouts ======== */
+
+/**
+ * Allocates the layout of one vector of `elements` numbers. gw_layout_free frees it.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_MISALIGNED, GW_ERROR_NO_HEAP.
+ */
+gw_result gw_layout_new_flat(size_t elements, gw_layout **layout);
+
+/**
+ * Allocates a layout of `tensors` tensors. Tensor i has the name `names[i]` and `ranks[i]` dimensions;
+ * `dims` has the dimensions of all tensors, one tensor after the other, `dim_count` numbers in all.
+ * Everything is copied. `names` may be NULL: then no tensor has a name. gw_layout_free frees it.
+ *
+ * Errors: GW_ERROR_LAYOUT, GW_ERROR_WRONG_LENGTH when the ranks do not sum to `dim_count`,
+ * GW_ERROR_NOT_UTF8, GW_ERROR_NULL_POINTER, GW_ERROR_MISALIGNED, GW_ERROR_NO_HEAP.
+ */
+gw_result gw_layout_new(size_t tensors,
+                        const char *const *names,
+                        const size_t *ranks,
+                        const size_t *dims,
+                        size_t dim_count,
+                        gw_layout **layout);
+
+/**
+ * Frees what gw_layout_new or gw_layout_new_flat made. Encoders and memories that were made of it must
+ * not be used any more. NULL is nothing to free.
+ *
+ * Errors: GW_ERROR_NOT_ALLOCATED for a layout in the caller's memory, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_layout_free(gw_layout *layout);
+
+/**
+ * Elements of all tensors together: the length of every gradient and sum.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_layout_elements(const gw_layout *layout, size_t *elements);
+
+/**
+ * The fingerprint of the shapes, which every frame holds.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_layout_fingerprint(const gw_layout *layout, uint64_t *fingerprint);
+
+/* ======== Simple: memories ======== */
+
+/**
+ * Allocates a memory of zeros. gw_memory_free frees it.
+ *
+ * Errors: as gw_memory_init, and GW_ERROR_NO_HEAP.
+ */
+gw_result gw_memory_new(const gw_codec *codec, const gw_layout *layout, gw_memory **memory);
+
+/**
+ * Frees what gw_memory_new made. NULL is nothing to free.
+ *
+ * Errors: GW_ERROR_NOT_ALLOCATED for a memory in the caller's memory, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_memory_free(gw_memory *memory);
+
+/**
+ * Where the residual lies: what was not sent yet, one value for each element of the layout. It is there
+ * to read, until the memory is used the next time.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_memory_residual(const gw_memory *memory,
+                             const float **residual,
+                             size_t *count);
+
+/**
+ * The Euclidean norm of the residual.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_memory_norm(const gw_memory *memory, double *norm);
+
+/**
+ * Adds what a frame holds to the residual again: for a frame of this rank that did not enter the mean.
+ * Right after the gw_encode that made it, this restores residual + gradient.
+ *
+ * Errors: GW_ERROR_WRONG_LAYOUT, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_memory_give_back(gw_memory *memory,
+                              const gw_frame *frame);
+
+/**
+ * Adds a gradient to the residual that was not encoded, because the step failed earlier.
+ *
+ * Errors: GW_ENCODE_NON_FINITE_INPUT, with nothing changed; GW_ERROR_WRONG_LENGTH, GW_ERROR_OVERLAP when
+ * the values are the residual itself, GW_ERROR_NULL_POINTER, GW_ERROR_MISALIGNED,
+ * GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_memory_keep(gw_memory *memory,
+                         const float *values,
+                         size_t count);
+
+/**
+ * Multiplies the residual by a finite number: by the ratio of the learning rates, old to new, when that
+ * changes.
+ *
+ * Errors: GW_ERROR_OUT_OF_RANGE, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_memory_rescale(gw_memory *memory,
+                            float ratio);
+
+/**
+ * Multiplies the residual by a factor from 0 to 1, so that what waits for long weighs less. What decays
+ * is lost.
+ *
+ * Errors: GW_ERROR_OUT_OF_RANGE, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_memory_decay(gw_memory *memory,
+                          float factor);
+
+/**
+ * Sets everything to zeros, as before the first step.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_memory_clear(gw_memory *memory);
+
+/**
+ * Writes the memory to `out`, to load it in another process. `*written` becomes its bytes. Any machine
+ * and the Python package read them too.
+ *
+ * Errors: GW_ENCODE_BUFFER_TOO_SMALL: `*written` is then the bytes that are needed. GW_ENCODE_TOO_LARGE,
+ * GW_ERROR_OVERLAP, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_memory_save(const gw_memory *memory,
+                         uint8_t *out,
+                         size_t room,
+                         size_t *written);
+
+/**
+ * Reads what gw_memory_save wrote, into a memory of the same codec and layout. On an error it is as it
+ * was.
+ *
+ * Errors: those of reading bytes, GW_DECODE_ among them GW_DECODE_LAYOUT_MISMATCH, and
+ * GW_DECODE_INVALID_FIELD for a memory of other parts. GW_ERROR_OVERLAP, GW_ERROR_NULL_POINTER,
+ * GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_memory_load(gw_memory *memory,
+                         const uint8_t *bytes,
+                         size_t byte_count);
+
+/**
+ * Moves what `from` holds to `into`, a memory of another layout: for a model whose tensors were added,
+ * removed, renamed or put in another order. Each tensor moves to the one of its name and shape; what has
+ * no place is dropped, and what is new begins with zeros. What `into` held is overwritten. `*kept` and
+ * `*dropped` become the elements that moved and that had no place, `*dropped_norm` the Euclidean norm of
+ * what was lost; each may be NULL.
+ *
+ * Errors: GW_ENCODE_MEMORY_INCOMPLETE when only one has momentum, GW_ERROR_OVERLAP when both are the
+ * same, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_memory_remap(const gw_memory *from,
+                          gw_memory *into,
+                          size_t *kept,
+                          size_t *dropped,
+                          double *dropped_norm);
+
+/* ======== Simple: encoding ======== */
+
+/**
+ * gw_frame_bound as a constant, for arrays.
+ */
+#define GW_FRAME_BOUND(elements) ((size_t)(elements) * 8 + 2048)
+
+/**
+ * The most bytes of a void frame.
+ */
+#define GW_VOID_BYTES 44
+
+/**
+ * In place of a rank: draws that every rank repeats in the same way.
+ */
+#define GW_ALL_RANKS 4294967295
+
+/**
+ * Ranks are below this, because a draw has 30 bits for them.
+ */
+#define GW_RANKS 1073741823
+
+/**
+ * Called with each packet, which is there until it returns.
+ */
+typedef void (*gw_packet_visitor)(void *context, const uint8_t *packet, size_t bytes);
+
+/**
+ * Allocates an encoder. gw_encoder_free frees it.
+ *
+ * Errors: as gw_encoder_init, and GW_ERROR_NO_HEAP.
+ */
+gw_result gw_encoder_new(const gw_codec *codec, const gw_layout *layout, gw_encoder **encoder);
+
+/**
+ * Frees what gw_encoder_new made. NULL is nothing to free.
+ *
+ * Errors: GW_ERROR_NOT_ALLOCATED for an encoder in the caller's memory, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_encoder_free(gw_encoder *encoder);
+
+/**
+ * Sets who draws and from which seed: codecs that draw random numbers draw different ones for each seed,
+ * step and rank. All ranks of a run have one seed.
+ *
+ * Errors: GW_ERROR_OUT_OF_RANGE for a rank that is neither below GW_RANKS nor GW_ALL_RANKS,
+ * GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_encoder_set_source(gw_encoder *encoder,
+                                uint64_t seed,
+                                uint32_t rank);
+
+/**
+ * Sets the share of the coordinates that is sent from now on.
+ *
+ * Errors: GW_ENCODE_SCRATCH_TOO_SMALL when the encoder was made for less, GW_ERROR_NOT_SUPPORTED for a
+ * codec that has no density, GW_ERROR_OUT_OF_RANGE outside of 1e-9 to 1, GW_ERROR_NULL_POINTER,
+ * GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_encoder_set_density(gw_encoder *encoder,
+                                 double density);
+
+/**
+ * Sets the epoch, counted from 0: the density is then that of the warm-up that the spelling asks for.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_encoder_set_epoch(gw_encoder *encoder,
+                               uint64_t epoch);
+
+/**
+ * Says with every frame how its mean is to be formed: 0 divides each sum by the number of ranks, which
+ * is the default; 1 divides each coordinate by the number of frames that held it.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_encoder_set_divide_by_senders(gw_encoder *encoder,
+                                           uint32_t senders);
+
+/**
+ * The most bytes that a frame of this encoder can have, whatever the gradient.
+ *
+ * Errors: GW_ENCODE_TOO_LARGE when no frame could hold it, GW_ERROR_NULL_POINTER,
+ * GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_encoder_frame_bound(const gw_encoder *encoder, size_t *bytes);
+
+/**
+ * Encodes a gradient of `count` values, as many as the layout has, into a frame at `out`, which has room
+ * for `room` bytes. `*written` becomes the bytes of the frame.
+ *
+ * With a memory, what is encoded is residual + gradient, and the memory keeps what the frame does not
+ * hold. A codec with GW_CAN_KEEP needs one; for any other it is NULL. On an error the memory is as it
+ * was, bit for bit.
+ *
+ * Errors: GW_ENCODE_BUFFER_TOO_SMALL: `*written` is then the bytes that always suffice.
+ * GW_ENCODE_NON_FINITE_INPUT and GW_ENCODE_VALUE_OVERFLOW: gw_encoder_error_index says where, and
+ * gw_encode_void writes what to send instead. GW_ENCODE_MEMORY_REFUSED, GW_ENCODE_MEMORY_INCOMPLETE,
+ * GW_ENCODE_TOO_LARGE. GW_ERROR_WRONG_LENGTH for another `count`, GW_ERROR_WRONG_LAYOUT for a memory of
+ * another layout, GW_ERROR_OVERLAP when `out` overlaps the values, GW_ERROR_NULL_POINTER,
+ * GW_ERROR_MISALIGNED, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_encode(gw_encoder *encoder,
+                    uint64_t step,
+                    const float *values,
+                    size_t count,
+                    gw_memory *memory,
+                    uint8_t *out,
+                    size_t room,
+                    size_t *written);
+
+/**
+ * As gw_encode, for values in half precision (IEEE binary16), as their bits.
+ *
+ * Errors: as gw_encode.
+ */
+gw_result gw_encode_f16(gw_encoder *encoder,
+                        uint64_t step,
+                        const uint16_t *values,
+                        size_t count,
+                        gw_memory *memory,
+                        uint8_t *out,
+                        size_t room,
+                        size_t *written);
+
+/**
+ * As gw_encode, for values in bfloat16, as their bits.
+ *
+ * Errors: as gw_encode.
+ */
+gw_result gw_encode_bf16(gw_encoder *encoder,
+                         uint64_t step,
+                         const uint16_t *values,
+                         size_t count,
+                         gw_memory *memory,
+                         uint8_t *out,
+                         size_t room,
+                         size_t *written);
+
+/**
+ * Encodes a gradient as several frames of at most the bytes that the spelling states
+ * ("max_packet_bytes=1200"), for links that lose packets. Each is a frame of its own: any of them can be
+ * read and added without the others. Calls `visit` with each, in order; it must not use the encoder or
+ * the memory. `out` is where packets are made; its `room` is at least that of one packet. A packet that
+ * is lost can be given back: gw_memory_give_back.
+ *
+ * Errors: as gw_encode, GW_ENCODE_NO_PACKETS for a codec without GW_CAN_PACKETS,
+ * GW_ENCODE_PACKET_TOO_SMALL. No packet was made then.
+ */
+gw_result gw_encode_packets(gw_encoder *encoder,
+                            uint64_t step,
+                            const float *values,
+                            size_t count,
+                            gw_memory *memory,
+                            uint8_t *out,
+                            size_t room,
+                            gw_packet_visitor visit,
+                            void *context);
+
+/**
+ * The coordinate that the last encode failed at, counted from the start of the layout.
+ *
+ * Errors: GW_ERROR_NO_SUCH_ERROR when it succeeded, or failed for another reason, GW_ERROR_NULL_POINTER,
+ * GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_encoder_error_index(const gw_encoder *encoder,
+                                 size_t *index);
+
+/**
+ * Why the last encode failed, in words and with its numbers; an empty text if it succeeded. As
+ * gw_codec_explain.
+ *
+ * Errors: GW_ENCODE_BUFFER_TOO_SMALL, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_encoder_error_text(const gw_encoder *encoder, char *out, size_t room, size_t *needed);
+
+/**
+ * Writes a void frame, after an encode that a value of the gradient failed: the message that tells the
+ * other ranks not to wait, and why. `room` is at least GW_VOID_BYTES.
+ *
+ * Errors: GW_ENCODE_BUFFER_TOO_SMALL: `*written` is then the bytes that suffice. GW_ERROR_NO_SUCH_ERROR
+ * when the last encode did not fail at a value, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_encode_void(const gw_encoder *encoder,
+                         uint8_t *out,
+                         size_t room,
+                         size_t *written);
+
+/**
+ * The most bytes of a frame of `elements` numbers in one unit, by any codec: the macro GW_FRAME_BOUND as
+ * a function. With `unit=tensor`, ask gw_encoder_frame_bound.
+ *
+ * Threads: any, at any time.
+ */
+size_t gw_frame_bound(size_t elements);
+
+/* ======== Simple: reading ======== */
+
+/**
+ * Bytes of a header: what gw_frame_length needs.
+ */
+#define GW_HEADER_BYTES 24
+
+/**
+ * Called with each value of a frame, and its place in the gradient.
+ */
+typedef void (*gw_value_visitor)(void *context, size_t index, float value);
+
+/**
+ * Of the bytes of a stream that begin a frame, GW_HEADER_BYTES at least: how many bytes the whole frame
+ * has. The number comes from the sender; compare it with what you are ready to read.
+ *
+ * Errors: GW_DECODE_TRUNCATED for fewer bytes than a header, GW_DECODE_BAD_MAGIC,
+ * GW_DECODE_UNSUPPORTED_VERSION, GW_DECODE_UNKNOWN_CODEC, GW_DECODE_UNKNOWN_FLAG,
+ * GW_DECODE_INVALID_FIELD, GW_ERROR_NULL_POINTER. Threads: any.
+ */
+gw_result gw_frame_length(const uint8_t *bytes,
+                          size_t byte_count,
+                          uint64_t *length);
+
+/**
+ * Allocates and reads a frame. gw_frame_free frees it.
+ *
+ * Errors: as gw_frame_init, and GW_ERROR_NO_HEAP.
+ */
+gw_result gw_frame_new(const uint8_t *bytes,
+                       size_t byte_count,
+                       const gw_layout *layout,
+                       const gw_limits *limits,
+                       gw_frame **frame);
+
+/**
+ * Frees what gw_frame_new made. NULL is nothing to free.
+ *
+ * Errors: GW_ERROR_NOT_ALLOCATED for a frame in the caller's memory, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_frame_free(gw_frame *frame);
+
+/**
+ * The step that the frame belongs to.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_frame_step(const gw_frame *frame, uint64_t *step);
+
+/**
+ * Adds `weight` times every value of the frame to a sum of `count` values, as many as the layout has:
+ * coordinates ascending, each product and each sum rounded once. To have the same sum at all ranks, add
+ * the frames in the order of the ranks.
+ *
+ * Errors: GW_ERROR_WRONG_LENGTH, GW_ERROR_NULL_POINTER, GW_ERROR_MISALIGNED, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_frame_add(const gw_frame *frame,
+                       float weight,
+                       float *sum,
+                       size_t count);
+
+/**
+ * Calls `visit` with every value that the frame holds, places ascending.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_frame_each(const gw_frame *frame, gw_value_visitor visit, void *context);
+
+/**
+ * Reads a void frame: the sender has no gradient in `*step`, because of the value at `*index`. Each may
+ * be NULL.
+ *
+ * Errors: GW_ERROR_NOT_VOID for any other frame, GW_DECODE_: what is wrong with the bytes,
+ * GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_void_read(const uint8_t *bytes,
+                       size_t byte_count,
+                       const gw_layout *layout,
+                       uint64_t *step,
+                       size_t *index);
+
+/**
+ * Reads a frame, checks all of it, and adds `weight` times its values to a sum: gw_frame_new,
+ * gw_frame_add and gw_frame_free in one. On an error the sum is as it was.
+ *
+ * Errors: as gw_frame_new and gw_frame_add. Threads: any, at any time.
+ */
+gw_result gw_add(const uint8_t *bytes,
+                 size_t byte_count,
+                 const gw_layout *layout,
+                 float weight,
+                 float *sum,
+                 size_t count);
+
+/* ======== Memory and buffers of your own ======== */
+
+/**
+ * What every object's memory must be aligned to. What malloc returns is.
+ */
+#define GW_ALIGNMENT 8
+
+/**
+ * Bytes of a codec.
+ *
+ * Threads: any, at any time.
+ */
+size_t gw_codec_size(void);
+
+/**
+ * Makes a codec of a spelling, in the caller's memory. The spelling is not needed afterwards.
+ *
+ * Errors: GW_ERROR_SPELLING (gw_codec_explain says what is wrong), GW_ERROR_NOT_UTF8, and those of every
+ * object: GW_ERROR_NULL_POINTER, GW_ERROR_MISALIGNED, GW_ERROR_OBJECT_TOO_SMALL.
+ */
+gw_result gw_codec_init(void *memory,
+                        size_t size,
+                        const char *spelling,
+                        gw_codec **codec);
+
+/**
+ * Bytes of a layout.
+ *
+ * Threads: any, at any time.
+ */
+size_t gw_layout_size(void);
+
+/**
+ * Makes the layout of one vector of `elements` numbers, in the caller's memory.
+ *
+ * Errors: those of every object.
+ */
+gw_result gw_layout_init(void *memory, size_t size, size_t elements, gw_layout **layout);
+
+/**
+ * Makes a layout of which only length and fingerprint are known, in the caller's memory: to read a frame
+ * from a file. gw_outline_extent and gw_outline_fingerprint say them of a frame. Frames that need the
+ * shapes are then GW_DECODE_LAYOUT_UNKNOWN.
+ *
+ * Errors: those of every object.
+ */
+gw_result gw_layout_init_opaque(void *memory,
+                                size_t size,
+                                size_t elements,
+                                uint64_t fingerprint,
+                                gw_layout **layout);
+
+/**
+ * Bytes of limits.
+ *
+ * Threads: any, at any time.
+ */
+size_t gw_limits_size(void);
+
+/**
+ * Makes the limits that stand where NULL is passed for them, in the caller's memory: the most that an
+ * honest frame of the layout can need. The setters below change them.
+ *
+ * Errors: those of every object.
+ */
+gw_result gw_limits_init(void *memory,
+                         size_t size,
+                         const gw_layout *layout,
+                         gw_limits **limits);
+
+/**
+ * Bytes of an encoder for this codec and layout.
+ *
+ * Errors: GW_ENCODE_NO_FRAMES for a codec without GW_CAN_ENCODE, GW_ERROR_NOT_SUPPORTED for the key
+ * `clip` (leave it out, and shorten gradients to a norm of at most clip divided by the root of the
+ * number of ranks), GW_ERROR_WRONG_LENGTH when they cannot be addressed, GW_ERROR_NULL_POINTER,
+ * GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_encoder_size(const gw_codec *codec, const gw_layout *layout, size_t *bytes);
+
+/**
+ * Makes an encoder in the caller's memory, for rank 0 and seed 0. The codec is copied; the layout must
+ * stay.
+ *
+ * Errors: as gw_encoder_size, and those of every object.
+ */
+gw_result gw_encoder_init(void *memory,
+                          size_t size,
+                          const gw_codec *codec,
+                          const gw_layout *layout,
+                          gw_encoder **encoder);
+
+/**
+ * Bytes of the object for a frame. `limits` may be NULL: then they are those that gw_limits_init makes.
+ * Never more than they allow.
+ *
+ * Errors: GW_DECODE_: everything that is wrong with the bytes, except for positions and values.
+ * GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_frame_size(const uint8_t *bytes,
+                        size_t byte_count,
+                        const gw_layout *layout,
+                        const gw_limits *limits,
+                        size_t *size);
+
+/**
+ * Reads a frame and checks all of it, into the caller's memory. The bytes must stay as they are for as
+ * long as the frame is used.
+ *
+ * Errors: GW_DECODE_: everything that is wrong with the bytes; GW_DECODE_VOID for a void frame, which
+ * gw_void_read reads; and those of every object.
+ */
+gw_result gw_frame_init(void *memory,
+                        size_t size,
+                        const uint8_t *bytes,
+                        size_t byte_count,
+                        const gw_layout *layout,
+                        const gw_limits *limits,
+                        gw_frame **frame);
+
+/**
+ * Bytes of a memory for this codec and layout.
+ *
+ * Errors: GW_ERROR_NOTHING_KEPT for a codec without GW_CAN_KEEP, GW_ERROR_WRONG_LENGTH when they cannot
+ * be addressed, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_memory_size(const gw_codec *codec,
+                         const gw_layout *layout,
+                         size_t *bytes);
+
+/**
+ * Makes a memory of zeros in the caller's memory. The layout must stay; the codec is not needed
+ * afterwards.
+ *
+ * Errors: as gw_memory_size, and those of every object.
+ */
+gw_result gw_memory_init(void *at,
+                         size_t size,
+                         const gw_codec *codec,
+                         const gw_layout *layout,
+                         gw_memory **memory);
+
+/**
+ * Bytes of an outline.
+ *
+ * Threads: any, at any time.
+ */
+size_t gw_outline_size(void);
+
+/**
+ * Reads the outline of a frame, into the caller's memory. `limits` may be NULL: then there are none.
+ *
+ * Errors: GW_DECODE_: what is wrong with the bytes, except for positions and values; GW_DECODE_VOID for
+ * a void frame; and those of every object.
+ */
+gw_result gw_outline_init(void *memory,
+                          size_t size,
+                          const uint8_t *bytes,
+                          size_t byte_count,
+                          const gw_limits *limits,
+                          gw_outline **outline);
+
+/* ======== Limits ======== */
+
+/**
+ * Elements that all units of a frame may cover together.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_limits_set_max_elements(gw_limits *limits, size_t value);
+
+/**
+ * Bytes after the header.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_limits_set_max_body_bytes(gw_limits *limits, size_t value);
+
+/**
+ * Entries of sparse units, over all units of a frame.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_limits_set_max_entries(gw_limits *limits, size_t value);
+
+/**
+ * Units of a frame.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_limits_set_max_units(gw_limits *limits, size_t value);
+
+/**
+ * Words of 32 bits that reading a frame may take.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_limits_set_max_scratch_words(gw_limits *limits, size_t value);
+
+/**
+ * The largest magnitude of a value: what one peer can do to a mean. Not negative, and not NaN.
+ *
+ * Errors: GW_ERROR_OUT_OF_RANGE, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_limits_set_max_magnitude(gw_limits *limits, float value);
+
+/* ======== Looking into a frame ======== */
+
+/**
+ * The step that the frame belongs to.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_outline_step(const gw_outline *outline, uint64_t *step);
+
+/**
+ * The name of the codec that made the frame, as gw_codec_explain writes its text.
+ *
+ * Errors: GW_ENCODE_BUFFER_TOO_SMALL, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_outline_codec(const gw_outline *outline, char *out, size_t room, size_t *needed);
+
+/**
+ * The fingerprint of the sender's layout.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_outline_fingerprint(const gw_outline *outline, uint64_t *fingerprint);
+
+/**
+ * The end of the last unit: the sender's layout has at least that many elements. The number comes from
+ * the sender; compare it with what you are ready to allocate.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_outline_extent(const gw_outline *outline,
+                            size_t *elements);
+
+/**
+ * How many units the frame has.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_outline_units(const gw_outline *outline, size_t *units);
+
+/**
+ * Unit number `i` of the frame, counted from 0: its place in the gradient, how many values the frame
+ * holds of it, and the bytes of its body. Each of the last four may be NULL.
+ *
+ * Errors: GW_ERROR_OUT_OF_RANGE for a unit that is not there, GW_ERROR_NULL_POINTER,
+ * GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_outline_unit(const gw_outline *outline,
+                          size_t i,
+                          size_t *start,
+                          size_t *elements,
+                          size_t *held,
+                          size_t *body_bytes);
+
+/**
+ * How unit number `i` of the frame is coded, as gw_codec_explain writes its text: "sparse: positions
+ * rice 41, values q8 120", with the bytes of each section.
+ *
+ * Errors: GW_ENCODE_BUFFER_TOO_SMALL, GW_ERROR_OUT_OF_RANGE, GW_ERROR_NULL_POINTER,
+ * GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_outline_unit_text(const gw_outline *outline,
+                               size_t i,
+                               char *out,
+                               size_t room,
+                               size_t *needed);
+
+/* ======== Random draws ======== */
+
+/**
+ * A random number of 64 bits for the caller's own use: initial weights, shuffles, masks. It depends on
+ * the arguments alone, is the same on every machine, and is not related to any draw of a codec. `unit`
+ * separates several uses in one step.
+ *
+ * Errors: GW_ERROR_OUT_OF_RANGE for a rank that is neither below GW_RANKS nor GW_ALL_RANKS,
+ * GW_ERROR_NULL_POINTER. Threads: any, at any time.
+ */
+gw_result gw_draw(uint64_t seed,
+                  uint64_t step,
+                  uint32_t rank,
+                  uint32_t unit,
+                  uint64_t position,
+                  uint64_t *draw);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* GRADWIRE_H */

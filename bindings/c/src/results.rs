@@ -1,0 +1,355 @@
+//! Every result of a call: its number, its name and its text.
+
+use std::ffi::{CStr, c_char};
+
+/// What a call returns: GW_OK, or the number of an error. A number never changes its meaning, and is
+/// never used for another. 1 to 99: from encoding; 101 to 199: from reading bytes; 201 to 299: from this
+/// interface. gw_result_name and gw_result_text put it into words.
+pub type gw_result = u32;
+
+/// Success.
+pub const GW_OK: gw_result = 0;
+/// The buffer is too short; the call says how many bytes it needs.
+pub const GW_ENCODE_BUFFER_TOO_SMALL: gw_result = 1;
+/// No memory, or one that lacks momentum, the state of a unit or factors, which this codec needs.
+pub const GW_ENCODE_MEMORY_INCOMPLETE: gw_result = 2;
+/// This codec takes no memory: what it sends and keeps would not add up.
+pub const GW_ENCODE_MEMORY_REFUSED: gw_result = 3;
+/// This codec has no frames: its payloads are sums of all workers, or go between neighbours.
+pub const GW_ENCODE_NO_FRAMES: gw_result = 4;
+/// What this codec sends cannot be cut into packets.
+pub const GW_ENCODE_NO_PACKETS: gw_result = 5;
+/// Packets of this size have no room for a part of these units.
+pub const GW_ENCODE_PACKET_TOO_SMALL: gw_result = 6;
+/// A value of the gradient, or of residual + gradient, is NaN or infinite.
+pub const GW_ENCODE_NON_FINITE_INPUT: gw_result = 7;
+/// The encoder's memory is too small for this density.
+pub const GW_ENCODE_SCRATCH_TOO_SMALL: gw_result = 8;
+/// The working memory of a linear codec's unit is too small.
+pub const GW_ENCODE_LINEAR_SCRATCH_TOO_SMALL: gw_result = 9;
+/// The codec needs a part that this build leaves out.
+pub const GW_ENCODE_NOT_BUILT: gw_result = 10;
+/// A unit, a message or a count does not fit the wire format.
+pub const GW_ENCODE_TOO_LARGE: gw_result = 11;
+/// The units are not ascending, overlap or reach beyond the layout.
+pub const GW_ENCODE_UNIT_OUT_OF_ORDER: gw_result = 12;
+/// A value is finite but too large for the narrow format that it is sent in.
+pub const GW_ENCODE_VALUE_OVERFLOW: gw_result = 13;
+/// A codec of another crate refuses the values.
+pub const GW_ENCODE_EXPERIMENT: gw_result = 14;
+/// The bytes are not a frame of gradwire: another magic number.
+pub const GW_DECODE_BAD_MAGIC: gw_result = 101;
+/// The checksum in the header differs from that of the bytes.
+pub const GW_DECODE_CHECKSUM_MISMATCH: gw_result = 102;
+/// A field has a value that FORMAT.md does not allow.
+pub const GW_DECODE_INVALID_FIELD: gw_result = 103;
+/// An index is not inside its unit, or not above the one before it.
+pub const GW_DECODE_INDEX_OUT_OF_RANGE: gw_result = 104;
+/// The positions cannot be read without the shapes of the layout.
+pub const GW_DECODE_LAYOUT_UNKNOWN: gw_result = 105;
+/// The frame was made for another layout.
+pub const GW_DECODE_LAYOUT_MISMATCH: gw_result = 106;
+/// The frame asks for more than the limits allow.
+pub const GW_DECODE_LIMIT_EXCEEDED: gw_result = 107;
+/// A value of the frame is NaN or infinite.
+pub const GW_DECODE_NON_FINITE_VALUE: gw_result = 108;
+/// The frame needs a part that this build leaves out.
+pub const GW_DECODE_NOT_BUILT: gw_result = 109;
+/// The memory of the frame's object is too small for these bytes.
+pub const GW_DECODE_SCRATCH_TOO_SMALL: gw_result = 110;
+/// Bytes are left over after the frame or a section, or padding bits are not zero.
+pub const GW_DECODE_TRAILING_BYTES: gw_result = 111;
+/// The bytes end before the frame does.
+pub const GW_DECODE_TRUNCATED: gw_result = 112;
+/// The frame names a codec that this version does not know.
+pub const GW_DECODE_UNKNOWN_CODEC: gw_result = 113;
+/// A flag or a reserved bit is set that this version does not know.
+pub const GW_DECODE_UNKNOWN_FLAG: gw_result = 114;
+/// A unit reaches beyond the layout.
+pub const GW_DECODE_UNIT_OUT_OF_RANGE: gw_result = 115;
+/// The frame has a version of the format that this library does not read.
+pub const GW_DECODE_UNSUPPORTED_VERSION: gw_result = 116;
+/// A codec of another crate refuses the body of a unit.
+pub const GW_DECODE_EXPERIMENT: gw_result = 117;
+/// A void frame: its sender has no gradient in this step.
+pub const GW_DECODE_VOID: gw_result = 118;
+/// A pointer is null where none may be.
+pub const GW_ERROR_NULL_POINTER: gw_result = 201;
+/// A pointer is not aligned for what it points to.
+pub const GW_ERROR_MISALIGNED: gw_result = 202;
+/// A fault of the library. Only free the objects of this call; please report it.
+pub const GW_ERROR_PANIC: gw_result = 203;
+/// An array has another length than the layout, or more bytes than can be addressed.
+pub const GW_ERROR_WRONG_LENGTH: gw_result = 204;
+/// The spelling of the codec is wrong; gw_codec_explain says where.
+pub const GW_ERROR_SPELLING: gw_result = 205;
+/// The tensors have more elements than can be addressed.
+pub const GW_ERROR_LAYOUT: gw_result = 206;
+/// The memory for an object is smaller than its size function says.
+pub const GW_ERROR_OBJECT_TOO_SMALL: gw_result = 207;
+/// The pointer is not to an object of this kind: not made yet, freed, or of another kind.
+pub const GW_ERROR_NOT_AN_OBJECT: gw_result = 208;
+/// The object was made for another layout.
+pub const GW_ERROR_WRONG_LAYOUT: gw_result = 209;
+/// A number is outside the range that the description states.
+pub const GW_ERROR_OUT_OF_RANGE: gw_result = 210;
+/// This codec keeps nothing, so it has no memory: pass NULL for it.
+pub const GW_ERROR_NOTHING_KEPT: gw_result = 211;
+/// The object lies in the caller's memory, so there is nothing to free.
+pub const GW_ERROR_NOT_ALLOCATED: gw_result = 212;
+/// The system has no memory left.
+pub const GW_ERROR_NO_HEAP: gw_result = 213;
+/// Two buffers overlap that may not.
+pub const GW_ERROR_OVERLAP: gw_result = 214;
+/// The last encode did not fail at a coordinate.
+pub const GW_ERROR_NO_SUCH_ERROR: gw_result = 215;
+/// A text is not UTF-8.
+pub const GW_ERROR_NOT_UTF8: gw_result = 216;
+/// The codec has no such parameter.
+pub const GW_ERROR_NOT_SUPPORTED: gw_result = 217;
+/// The frame is not void.
+pub const GW_ERROR_NOT_VOID: gw_result = 218;
+
+const ALL: &[(gw_result, &CStr, &CStr)] = &[
+    (GW_OK, c"GW_OK", c"Success."),
+    (
+        GW_ENCODE_BUFFER_TOO_SMALL,
+        c"GW_ENCODE_BUFFER_TOO_SMALL",
+        c"The buffer is too short; the call says how many bytes it needs.",
+    ),
+    (
+        GW_ENCODE_MEMORY_INCOMPLETE,
+        c"GW_ENCODE_MEMORY_INCOMPLETE",
+        c"No memory, or one that lacks momentum, the state of a unit or factors, which this codec needs.",
+    ),
+    (
+        GW_ENCODE_MEMORY_REFUSED,
+        c"GW_ENCODE_MEMORY_REFUSED",
+        c"This codec takes no memory: what it sends and keeps would not add up.",
+    ),
+    (
+        GW_ENCODE_NO_FRAMES,
+        c"GW_ENCODE_NO_FRAMES",
+        c"This codec has no frames: its payloads are sums of all workers, or go between neighbours.",
+    ),
+    (GW_ENCODE_NO_PACKETS, c"GW_ENCODE_NO_PACKETS", c"What this codec sends cannot be cut into packets."),
+    (
+        GW_ENCODE_PACKET_TOO_SMALL,
+        c"GW_ENCODE_PACKET_TOO_SMALL",
+        c"Packets of this size have no room for a part of these units.",
+    ),
+    (
+        GW_ENCODE_NON_FINITE_INPUT,
+        c"GW_ENCODE_NON_FINITE_INPUT",
+        c"A value of the gradient, or of residual + gradient, is NaN or infinite.",
+    ),
+    (
+        GW_ENCODE_SCRATCH_TOO_SMALL,
+        c"GW_ENCODE_SCRATCH_TOO_SMALL",
+        c"The encoder's memory is too small for this density.",
+    ),
+    (
+        GW_ENCODE_LINEAR_SCRATCH_TOO_SMALL,
+        c"GW_ENCODE_LINEAR_SCRATCH_TOO_SMALL",
+        c"The working memory of a linear codec's unit is too small.",
+    ),
+    (GW_ENCODE_NOT_BUILT, c"GW_ENCODE_NOT_BUILT", c"The codec needs a part that this build leaves out."),
+    (
+        GW_ENCODE_TOO_LARGE,
+        c"GW_ENCODE_TOO_LARGE",
+        c"A unit, a message or a count does not fit the wire format.",
+    ),
+    (
+        GW_ENCODE_UNIT_OUT_OF_ORDER,
+        c"GW_ENCODE_UNIT_OUT_OF_ORDER",
+        c"The units are not ascending, overlap or reach beyond the layout.",
+    ),
+    (
+        GW_ENCODE_VALUE_OVERFLOW,
+        c"GW_ENCODE_VALUE_OVERFLOW",
+        c"A value is finite but too large for the narrow format that it is sent in.",
+    ),
+    (GW_ENCODE_EXPERIMENT, c"GW_ENCODE_EXPERIMENT", c"A codec of another crate refuses the values."),
+    (
+        GW_DECODE_BAD_MAGIC,
+        c"GW_DECODE_BAD_MAGIC",
+        c"The bytes are not a frame of gradwire: another magic number.",
+    ),
+    (
+        GW_DECODE_CHECKSUM_MISMATCH,
+        c"GW_DECODE_CHECKSUM_MISMATCH",
+        c"The checksum in the header differs from that of the bytes.",
+    ),
+    (
+        GW_DECODE_INVALID_FIELD,
+        c"GW_DECODE_INVALID_FIELD",
+        c"A field has a value that FORMAT.md does not allow.",
+    ),
+    (
+        GW_DECODE_INDEX_OUT_OF_RANGE,
+        c"GW_DECODE_INDEX_OUT_OF_RANGE",
+        c"An index is not inside its unit, or not above the one before it.",
+    ),
+    (
+        GW_DECODE_LAYOUT_UNKNOWN,
+        c"GW_DECODE_LAYOUT_UNKNOWN",
+        c"The positions cannot be read without the shapes of the layout.",
+    ),
+    (GW_DECODE_LAYOUT_MISMATCH, c"GW_DECODE_LAYOUT_MISMATCH", c"The frame was made for another layout."),
+    (
+        GW_DECODE_LIMIT_EXCEEDED,
+        c"GW_DECODE_LIMIT_EXCEEDED",
+        c"The frame asks for more than the limits allow.",
+    ),
+    (GW_DECODE_NON_FINITE_VALUE, c"GW_DECODE_NON_FINITE_VALUE", c"A value of the frame is NaN or infinite."),
+    (GW_DECODE_NOT_BUILT, c"GW_DECODE_NOT_BUILT", c"The frame needs a part that this build leaves out."),
+    (
+        GW_DECODE_SCRATCH_TOO_SMALL,
+        c"GW_DECODE_SCRATCH_TOO_SMALL",
+        c"The memory of the frame's object is too small for these bytes.",
+    ),
+    (
+        GW_DECODE_TRAILING_BYTES,
+        c"GW_DECODE_TRAILING_BYTES",
+        c"Bytes are left over after the frame or a section, or padding bits are not zero.",
+    ),
+    (GW_DECODE_TRUNCATED, c"GW_DECODE_TRUNCATED", c"The bytes end before the frame does."),
+    (
+        GW_DECODE_UNKNOWN_CODEC,
+        c"GW_DECODE_UNKNOWN_CODEC",
+        c"The frame names a codec that this version does not know.",
+    ),
+    (
+        GW_DECODE_UNKNOWN_FLAG,
+        c"GW_DECODE_UNKNOWN_FLAG",
+        c"A flag or a reserved bit is set that this version does not know.",
+    ),
+    (GW_DECODE_UNIT_OUT_OF_RANGE, c"GW_DECODE_UNIT_OUT_OF_RANGE", c"A unit reaches beyond the layout."),
+    (
+        GW_DECODE_UNSUPPORTED_VERSION,
+        c"GW_DECODE_UNSUPPORTED_VERSION",
+        c"The frame has a version of the format that this library does not read.",
+    ),
+    (GW_DECODE_EXPERIMENT, c"GW_DECODE_EXPERIMENT", c"A codec of another crate refuses the body of a unit."),
+    (GW_DECODE_VOID, c"GW_DECODE_VOID", c"A void frame: its sender has no gradient in this step."),
+    (GW_ERROR_NULL_POINTER, c"GW_ERROR_NULL_POINTER", c"A pointer is null where none may be."),
+    (GW_ERROR_MISALIGNED, c"GW_ERROR_MISALIGNED", c"A pointer is not aligned for what it points to."),
+    (
+        GW_ERROR_PANIC,
+        c"GW_ERROR_PANIC",
+        c"A fault of the library. Only free the objects of this call; please report it.",
+    ),
+    (
+        GW_ERROR_WRONG_LENGTH,
+        c"GW_ERROR_WRONG_LENGTH",
+        c"An array has another length than the layout, or more bytes than can be addressed.",
+    ),
+    (
+        GW_ERROR_SPELLING,
+        c"GW_ERROR_SPELLING",
+        c"The spelling of the codec is wrong; gw_codec_explain says where.",
+    ),
+    (GW_ERROR_LAYOUT, c"GW_ERROR_LAYOUT", c"The tensors have more elements than can be addressed."),
+    (
+        GW_ERROR_OBJECT_TOO_SMALL,
+        c"GW_ERROR_OBJECT_TOO_SMALL",
+        c"The memory for an object is smaller than its size function says.",
+    ),
+    (
+        GW_ERROR_NOT_AN_OBJECT,
+        c"GW_ERROR_NOT_AN_OBJECT",
+        c"The pointer is not to an object of this kind: not made yet, freed, or of another kind.",
+    ),
+    (GW_ERROR_WRONG_LAYOUT, c"GW_ERROR_WRONG_LAYOUT", c"The object was made for another layout."),
+    (
+        GW_ERROR_OUT_OF_RANGE,
+        c"GW_ERROR_OUT_OF_RANGE",
+        c"A number is outside the range that the description states.",
+    ),
+    (
+        GW_ERROR_NOTHING_KEPT,
+        c"GW_ERROR_NOTHING_KEPT",
+        c"This codec keeps nothing, so it has no memory: pass NULL for it.",
+    ),
+    (
+        GW_ERROR_NOT_ALLOCATED,
+        c"GW_ERROR_NOT_ALLOCATED",
+        c"The object lies in the caller's memory, so there is nothing to free.",
+    ),
+    (GW_ERROR_NO_HEAP, c"GW_ERROR_NO_HEAP", c"The system has no memory left."),
+    (GW_ERROR_OVERLAP, c"GW_ERROR_OVERLAP", c"Two buffers overlap that may not."),
+    (GW_ERROR_NO_SUCH_ERROR, c"GW_ERROR_NO_SUCH_ERROR", c"The last encode did not fail at a coordinate."),
+    (GW_ERROR_NOT_UTF8, c"GW_ERROR_NOT_UTF8", c"A text is not UTF-8."),
+    (GW_ERROR_NOT_SUPPORTED, c"GW_ERROR_NOT_SUPPORTED", c"The codec has no such parameter."),
+    (GW_ERROR_NOT_VOID, c"GW_ERROR_NOT_VOID", c"The frame is not void."),
+];
+
+/// The name of a result, as this header spells it; "unknown" for a number that is none. The text is
+/// static.
+///
+/// Threads: any, at any time.
+#[unsafe(no_mangle)]
+pub extern "C" fn gw_result_name(result: gw_result) -> *const c_char {
+    let found = ALL.iter().find(|(number, ..)| *number == result);
+    found.map_or(c"unknown", |(_, name, _)| name).as_ptr()
+}
+
+/// What a result means, in a sentence. The text is static.
+///
+/// Threads: any, at any time.
+#[unsafe(no_mangle)]
+pub extern "C" fn gw_result_text(result: gw_result) -> *const c_char {
+    let found = ALL.iter().find(|(number, ..)| *number == result);
+    found.map_or(c"Not a result of this version of libgradwire.", |(.., text)| text).as_ptr()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ALL, gw_result};
+    use std::collections::BTreeSet;
+
+    /// `BufferTooSmall` as `BUFFER_TOO_SMALL`.
+    fn shout(variant: &str) -> String {
+        let mut name = String::new();
+        for c in variant.chars() {
+            if c.is_uppercase() && !name.is_empty() {
+                name.push('_');
+            }
+            name.extend(c.to_uppercase());
+        }
+        name
+    }
+
+    /// The lines `Self::Variant… => number,` of the codec crate.
+    fn errors_of_codecs() -> Vec<(gw_result, String)> {
+        let source = include_str!("../../../core/src/error.rs");
+        let lines = source.lines().filter_map(|line| line.trim().strip_prefix("Self::")?.split_once(" => "));
+        let numbered = lines.filter_map(|(variant, number)| {
+            let end = variant.find(|c: char| !c.is_alphanumeric()).unwrap_or(variant.len());
+            Some((number.strip_suffix(',')?.parse().ok()?, shout(&variant[..end])))
+        });
+        numbered.collect()
+    }
+
+    #[test]
+    fn every_error_of_the_codec_crate_has_its_number_and_name() {
+        let errors = errors_of_codecs();
+        assert!(errors.len() > 30, "the source could not be read");
+        for (number, variant) in errors {
+            let name = format!("GW_{}_{variant}", if number < 100 { "ENCODE" } else { "DECODE" });
+            let found = ALL.iter().find(|(other, ..)| *other == number).map(|(_, name, _)| name.to_str());
+            assert_eq!(found, Some(Ok(&name[..])));
+        }
+    }
+
+    #[test]
+    fn every_constant_has_a_text_and_a_number_of_its_own() {
+        let constants =
+            include_str!("results.rs").lines().filter_map(|line| line.strip_prefix("pub const GW_"));
+        let names: Vec<_> = constants.map(|line| format!("GW_{}", line.split(':').next().unwrap())).collect();
+        let listed: Vec<_> = ALL.iter().map(|(_, name, _)| name.to_str().unwrap()).collect();
+        assert_eq!(listed, names);
+        let numbers: BTreeSet<_> = ALL.iter().map(|(number, ..)| number).collect();
+        assert_eq!(numbers.len(), ALL.len(), "a number is used twice");
+    }
+}
