@@ -5,21 +5,12 @@ use std::process::Command;
 
 use gradwire::Spec;
 use gradwire::registry::CODECS;
+use serde_json::Value;
 
 use crate::support::{json_lines, run};
 
-/// The names that the independent decoder knows, each at the place of its number: a table of strings on one
-/// line.
-fn names_of_the_independent_decoder() -> Vec<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/format/decode.py");
-    let text = std::fs::read_to_string(path).unwrap();
-    let mut lines = text.lines();
-    let table = lines.find_map(|line| line.strip_prefix("CODECS = [")?.strip_suffix(']')).unwrap();
-    table.split(", ").map(|name| name.trim_matches('"').to_owned()).collect()
-}
-
 #[test]
-fn numbers_are_those_of_the_independent_decoder() {
+fn numbers_and_names_are_those_of_the_format() {
     let mut listed: Vec<(u64, String)> = Vec::new();
     for entry in json_lines(&run(&["list", "--json"])) {
         for name in entry["names"].as_array().unwrap() {
@@ -28,9 +19,13 @@ fn numbers_are_those_of_the_independent_decoder() {
         }
     }
     listed.sort();
-    let expected = names_of_the_independent_decoder().into_iter().enumerate();
-    let expected: Vec<_> = expected.map(|(number, name)| (number as u64, name)).collect();
-    assert_eq!(listed, expected);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../format.json");
+    let format: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let codecs = format["rooms"].as_array().unwrap().iter().find(|room| room["room"] == "codec").unwrap();
+    let codecs = codecs["values"].as_array().unwrap().iter();
+    let named =
+        |codec: &Value| (codec["number"].as_u64().unwrap(), codec["name"].as_str().unwrap().to_owned());
+    assert_eq!(listed, codecs.map(named).collect::<Vec<_>>());
 }
 
 #[test]
