@@ -32,3 +32,7 @@ mkdir -p corpus/spec_parse
 sed -n 's/.*file=\([^ ]*\).* codec=\([^ ]*\).*/\1 \2/p' "$tests/golden/manifest.txt" | while read -r file spelling; do
     printf '%s' "$spelling" >"corpus/spec_parse/$file"
 done
+
+# A hello from rank 1 to rank 0 without terms, after a preface that the target adds.
+mkdir -p corpus/tcp_greeting
+printf '\002\007\014\000\000\000\000\000\000\000\001\000\000\000\000\000\000\000\000\000\000\000' >corpus/tcp_greeting/hello

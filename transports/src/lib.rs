@@ -8,13 +8,14 @@
 //! 4. [`exchange`]: how the frames of a step become one mean: all-gather, ring all-reduce, parameter server.
 //! 5. [`gossip`]: models that move towards those of their neighbours, without a mean.
 //! 6. [`local`]: threads of one process as ranks, with an [`inbox`] each.
-//! 7. `mpi` and `zmq`, each behind a feature: ranks as processes and on several machines.
+//! 7. `tcp`, `zmq` and `mpi`, each behind a feature: ranks on several machines, or as processes.
 //! 8. [`layer`]: wrappers around any transport that meter it, slow it down or break it, by seed.
 //! 9. [`cost`]: formulas for the time of all this on a link of a given speed.
 //!
 //! | feature | adds |
 //! | --- | --- |
 //! | `conformance` | the module `conformance`: one suite that checks every clause of [`Transport`]'s contract |
+//! | `tcp`, on by default | the module `tcp`: ranks on machines of their own, over plain sockets, encrypted; needs no library |
 //! | `mpi` | the module `mpi`: processes that `mpirun` starts as ranks; needs an MPI library and libclang to build |
 //! | `zmq` | the module `zmq`: ranks on machines of their own, over ZeroMQ with CURVE |
 //!
@@ -60,6 +61,8 @@ pub mod layer;
 pub mod local;
 #[cfg(feature = "mpi")]
 pub mod mpi;
+#[cfg(feature = "tcp")]
+pub mod tcp;
 #[cfg(feature = "zmq")]
 pub mod zmq;
 
@@ -69,13 +72,19 @@ mod driver;
 mod error;
 mod forward;
 mod mailbox;
+#[cfg(any(feature = "tcp", feature = "zmq"))]
+mod private_file;
 mod rank;
 mod spares;
 mod tag;
+#[cfg(any(feature = "tcp", feature = "zmq"))]
+mod terms;
 mod transport;
 
 pub use counters::{Counters, Traffic};
 pub use error::TransportError;
 pub use rank::{Membership, Rank, RankSet};
 pub use tag::{Deadline, Tag, Wanted};
+#[cfg(any(feature = "tcp", feature = "zmq"))]
+pub use terms::{Difference, Terms};
 pub use transport::Transport;

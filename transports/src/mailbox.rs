@@ -53,24 +53,30 @@ impl Mailbox {
         payload: &[u8],
         deadline: Deadline,
     ) -> Result<(), TransportError> {
-        let Some(mut buffer) = self.reserve((to, from), tag, payload.len(), deadline)? else { return Ok(()) };
+        let lengths = (payload.len(), payload.len());
+        let Some(mut buffer) = self.reserve((to, from), tag, lengths, deadline)? else { return Ok(()) };
         buffer.extend_from_slice(payload);
+        self.fill(from, tag, buffer);
+        Ok(())
+    }
+
+    /// Puts in the message for which room was reserved. Only its sender fills its room, so the message still
+    /// fits, unless the owner retired it meanwhile.
+    pub(crate) fn fill(&self, from: Rank, tag: Tag, buffer: Vec<u8>) {
         let mut slot = self.lock();
-        // Only this sender fills its room, so an admitted message still fits, unless the owner retired it
-        // meanwhile.
         match slot.inbox.insert(from, tag, buffer) {
             Ok(()) => self.tell(&slot, from, tag),
             Err((_, refused)) => slot.spares.put(refused),
         }
-        Ok(())
     }
 
-    /// Waits for room and takes a buffer; `None` when the message is to be dropped.
-    fn reserve(
+    /// Waits for room for `len` bytes and takes a buffer, which has room for `fresh` bytes if it is a new
+    /// one; `None` when the message is to be dropped.
+    pub(crate) fn reserve(
         &self,
         (to, from): (Rank, Rank),
         tag: Tag,
-        len: usize,
+        (len, fresh): (usize, usize),
         deadline: Deadline,
     ) -> Result<Option<Vec<u8>>, TransportError> {
         let mut slot = self.lock();
@@ -79,7 +85,7 @@ impl Mailbox {
                 return Err(TransportError::Disconnected { rank: to });
             }
             match slot.inbox.admission(from, tag, len) {
-                Admission::Accepted => return Ok(Some(slot.spares.take(len))),
+                Admission::Accepted => return Ok(Some(slot.spares.take_or(len, fresh))),
                 Admission::Duplicate | Admission::Stale => return Ok(None),
                 Admission::Full if deadline.has_passed() => return Err(TransportError::NoRoom { to, tag }),
                 Admission::Full => slot = wait(&self.room, slot, deadline),

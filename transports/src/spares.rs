@@ -25,10 +25,15 @@ impl Spares {
     /// An empty buffer with room for `len` bytes: the smallest kept buffer that is large enough, or a new one
     /// if there is none or it is far too large.
     pub(crate) fn take(&mut self, len: usize) -> Vec<u8> {
+        self.take_or(len, len)
+    }
+
+    /// The same, but a new buffer has room for `fresh` bytes only.
+    pub(crate) fn take_or(&mut self, len: usize, fresh: usize) -> Vec<u8> {
         let at = self.buffers.partition_point(|buffer| buffer.capacity() < len);
         let most = len.saturating_mul(SLACK).max(SMALL);
         if len == 0 || self.buffers.get(at).is_none_or(|buffer| buffer.capacity() > most) {
-            return Vec::with_capacity(len);
+            return Vec::with_capacity(fresh);
         }
         let buffer = self.buffers.remove(at);
         self.bytes -= buffer.capacity();

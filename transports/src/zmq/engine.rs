@@ -17,9 +17,9 @@ use super::roster::Roster;
 use super::sockets::{Noticed, notice};
 use super::state::{Order, Peer, Shared, Standing, State};
 use super::strangers::Strangers;
-use super::terms::{Difference, Terms};
 use super::zap;
 use crate::rank::Rank;
+use crate::terms::{Difference, Terms};
 
 /// Frames that are read from one socket before the next socket is read.
 const BURST: usize = 64;

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::terms::Difference;
 use crate::rank::Rank;
+use crate::terms::Difference;
 
 /// Why a transport was not made. Later failures are [`TransportError`](crate::TransportError)s and
 /// [`Event`](super::Event)s.

@@ -1,12 +1,12 @@
 //! CURVE key pairs, in memory and in files.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use super::error::ZmqError;
+use crate::private_file;
 
 /// Characters of a key as z85 writes it.
 const Z85_LEN: usize = 40;
@@ -134,7 +134,7 @@ impl KeyPair {
         is_no_key(path)?;
         let fault = |what: String| ZmqError::KeyFile { path: path.to_path_buf(), what };
         let file = File::open(path).map_err(|error| fault(error.to_string()))?;
-        is_private(&file).map_err(fault)?;
+        private_file::is_private(&file).map_err(fault)?;
         let text = std::io::read_to_string(file).map_err(|error| fault(error.to_string()))?;
         let key =
             |prefix: &str| text.lines().find_map(|line| from_z85(line.strip_prefix(prefix)?.trim()).ok());
@@ -174,40 +174,7 @@ pub(super) fn quoted(word: &str) -> String {
     if word.len() < Z85_LEN - 8 { format!("'{}'", word.escape_debug()) } else { "a long word".to_owned() }
 }
 
-/// Checked on the open file, so that it cannot be replaced between check and read.
-#[cfg(unix)]
-fn is_private(file: &File) -> Result<(), String> {
-    use std::os::unix::fs::PermissionsExt;
-    let mode = file.metadata().map_err(|error| error.to_string())?.permissions().mode();
-    if mode & 0o077 != 0 {
-        return Err(format!("others than its owner may use it (mode {:o}): chmod 600", mode & 0o777));
-    }
-    Ok(())
-}
-
-#[cfg(not(unix))]
-fn is_private(_file: &File) -> Result<(), String> {
-    Ok(())
-}
-
 fn create(path: &Path, mode: u32, text: &str) -> Result<(), ZmqError> {
-    let fault =
-        |error: std::io::Error| ZmqError::KeyFile { path: path.to_path_buf(), what: error.to_string() };
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, mode);
-    #[cfg(not(unix))]
-    let _ = mode;
-    let file = options.open(path).map_err(fault)?;
-    // Some file systems cannot flush a file: the key is there all the same.
-    let flushed = || match file.sync_all() {
-        Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::InvalidInput) => Ok(()),
-        flushed => flushed,
-    };
-    let written = (&file).write_all(text.as_bytes()).and_then(|()| flushed());
-    written.map_err(|error| {
-        drop(fs::remove_file(path));
-        fault(error)
-    })
+    private_file::create(path, mode, text)
+        .map_err(|error| ZmqError::KeyFile { path: path.to_path_buf(), what: error.to_string() })
 }

@@ -68,7 +68,7 @@
 //! # Ok::<(), gradwire_transports::zmq::ZmqError>(())
 //! ```
 
-// What callers name:                             keys roster endpoint terms options event error
+// What callers name:                             keys roster endpoint options event error
 // The bytes of a link, parsed once:              packet
 // One session with one peer, without sockets:    pace outgoing incoming link
 // The thread that owns the sockets of one rank:  sockets zap strangers growing dial engine
@@ -94,7 +94,6 @@ mod roster;
 mod sockets;
 mod state;
 mod strangers;
-mod terms;
 mod threads;
 mod transport;
 mod zap;
@@ -106,5 +105,5 @@ pub use self::growing::Growing;
 pub use self::keys::{KeyPair, NotAKey, PublicKey, read_public};
 pub use self::options::{Returns, Security, Timing, Topology, ZmqLimits, ZmqOptions};
 pub use self::roster::{Entry, Roster};
-pub use self::terms::{Difference, Terms};
 pub use self::transport::{LinkTally, ZmqTransport, has_curve};
+pub use crate::terms::{Difference, Terms};

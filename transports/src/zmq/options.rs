@@ -8,9 +8,9 @@ use super::event::Log;
 use super::keys::{KeyPair, PublicKey};
 use super::packet::DATA_HEADER;
 use super::roster::Roster;
-use super::terms::Terms;
 use crate::inbox::InboxLimits;
 use crate::rank::Rank;
+use crate::terms::Terms;
 
 /// Which ends are connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,9 +18,9 @@
 //! are their number as u16, then a name and a value for each. Any bytes are either one of these packets or
 //! refused; no byte may be left over.
 
-use super::terms::{Difference, MAX_TERMS, MAX_TEXT, Terms};
 use crate::rank::Rank;
 use crate::tag::Tag;
+use crate::terms::{Difference, MAX_TERMS, Terms, put_text, split_text};
 
 /// The version of this protocol. An end with another version is refused, with both versions named.
 pub(super) const VERSION: u16 = 2;
@@ -136,13 +136,6 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-fn put_text(out: &mut Vec<u8>, text: &str) {
-    // Terms are never longer. Longer texts are cut between two characters.
-    let end = (0..=text.len().min(MAX_TEXT)).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
-    out.extend_from_slice(&(end as u16).to_le_bytes());
-    out.extend_from_slice(&text.as_bytes()[..end]);
-}
-
 impl Packet<'_> {
     /// The bytes of a greeting; `answers` makes it a welcome.
     pub(super) fn greeting(greeting: &Greeting, answers: bool) -> Vec<u8> {
@@ -154,11 +147,7 @@ impl Packet<'_> {
         out.extend_from_slice(&greeting.to.0.to_le_bytes());
         out.extend_from_slice(&greeting.ack.received.to_le_bytes());
         out.extend_from_slice(&greeting.ack.limit.to_le_bytes());
-        out.extend_from_slice(&(greeting.terms.iter().len() as u16).to_le_bytes());
-        for (name, value) in greeting.terms.iter() {
-            put_text(&mut out, name);
-            put_text(&mut out, value);
-        }
+        greeting.terms.put(&mut out);
         out
     }
 
@@ -272,13 +261,7 @@ impl<'a> Cursor<'a> {
     }
 
     fn text(&mut self) -> Result<String, Malformed> {
-        let len = usize::from(self.u16()?);
-        if len > MAX_TEXT {
-            return Err(Malformed::Garbage);
-        }
-        let (text, rest) = self.0.split_at_checked(len).ok_or(Malformed::Garbage)?;
-        self.0 = rest;
-        String::from_utf8(text.to_vec()).map_err(|_| Malformed::Garbage)
+        split_text(&mut self.0).map(str::to_owned).ok_or(Malformed::Garbage)
     }
 
     fn greeting(&mut self) -> Result<Greeting, Malformed> {
@@ -289,13 +272,8 @@ impl<'a> Cursor<'a> {
         let resumes = self.flag()?;
         let (from, to) = (Rank(self.u32()?), Rank(self.u32()?));
         let ack = Ack { received: self.u64()?, limit: self.u64()?, gap: false };
-        let count = usize::from(self.u16()?);
-        if count > MAX_TERMS {
-            return Err(Malformed::Garbage);
-        }
-        let pairs =
-            (0..count).map(|_| Ok((self.text()?, self.text()?))).collect::<Result<Vec<_>, Malformed>>()?;
-        Ok(Greeting { session, resumes, from, to, ack, terms: Terms::read(pairs) })
+        let terms = Terms::split_off(&mut self.0).ok_or(Malformed::Garbage)?;
+        Ok(Greeting { session, resumes, from, to, ack, terms })
     }
 
     fn refusal(&mut self) -> Result<Refusal, Malformed> {

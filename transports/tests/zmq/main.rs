@@ -11,5 +11,7 @@ mod packets;
 mod proxy;
 mod raw;
 mod roll;
+#[path = "../common/same_mean.rs"]
+mod same_mean;
 mod slow;
 mod support;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use gradwire::{LayoutRef, Spec};
 
 /// The longest name or value, in bytes.
-pub(super) const MAX_TEXT: usize = 512;
+pub(crate) const MAX_TEXT: usize = 512;
 /// The most terms that a greeting holds.
-pub(super) const MAX_TERMS: usize = 64;
+pub(crate) const MAX_TERMS: usize = 64;
 
 /// Names with values that must be equal at both ends: the layout's fingerprint, the codec's spelling, and
 /// whatever else the run depends on. The ends compare them in the greeting. A refusal lists every name on
@@ -16,7 +16,7 @@ pub(super) const MAX_TERMS: usize = 64;
 /// # Examples
 /// ```
 /// use gradwire::{LayoutRef, Spec};
-/// use gradwire_transports::zmq::Terms;
+/// use gradwire_transports::Terms;
 ///
 /// let spec = Spec::parse("topk:density=0.01").unwrap();
 /// let terms = Terms::new(&LayoutRef::flat(650), &spec).with("batch", 128);
@@ -48,17 +48,19 @@ impl std::fmt::Display for Difference {
 
 impl Difference {
     /// The same difference, as the other end sees it.
-    pub(super) fn reversed(self) -> Self {
+    #[cfg(any(test, feature = "zmq"))]
+    pub(crate) fn reversed(self) -> Self {
         Self { name: self.name, own: self.theirs, theirs: self.own }
     }
 
     /// Name and values.
-    pub(super) fn texts(&self) -> [&str; 3] {
+    #[cfg(feature = "zmq")]
+    pub(crate) fn texts(&self) -> [&str; 3] {
         [&self.name, &self.own, &self.theirs].map(String::as_str)
     }
 
     /// All of them in one line.
-    pub(super) fn line(all: &[Self]) -> String {
+    pub(crate) fn line(all: &[Self]) -> String {
         all.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     }
 }
@@ -95,14 +97,42 @@ impl Terms {
         differ.map(difference).collect()
     }
 
-    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    /// Writes their number as u16, little-endian, then a name and a value for each.
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&(self.0.len() as u16).to_le_bytes());
+        for (name, value) in &self.0 {
+            put_text(out, name);
+            put_text(out, value);
+        }
     }
 
-    /// Terms that were read from a packet, whose lengths the reader has checked.
-    pub(super) fn read(pairs: Vec<(String, String)>) -> Self {
-        Self(pairs.into_iter().collect())
+    /// Takes terms off the front of what a stranger sent; `None` if none that this end would write are there.
+    pub(crate) fn split_off(bytes: &mut &[u8]) -> Option<Self> {
+        let (count, rest) = bytes.split_first_chunk()?;
+        *bytes = rest;
+        let count = usize::from(u16::from_le_bytes(*count));
+        let mut pair = |_| Some((split_text(bytes)?.to_owned(), split_text(bytes)?.to_owned()));
+        let pairs: Option<BTreeMap<_, _>> =
+            if count <= MAX_TERMS { (0..count).map(&mut pair).collect() } else { None };
+        pairs.map(Self)
     }
+}
+
+/// Writes the length of a text as u16, little-endian, then its UTF-8. Cuts a long text between two
+/// characters.
+pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
+    let end = (0..=text.len().min(MAX_TEXT)).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+    out.extend_from_slice(&(end as u16).to_le_bytes());
+    out.extend_from_slice(&text.as_bytes()[..end]);
+}
+
+/// Takes a text off the front of what a stranger sent.
+pub(crate) fn split_text<'a>(bytes: &mut &'a [u8]) -> Option<&'a str> {
+    let (len, rest) = bytes.split_first_chunk()?;
+    let len = usize::from(u16::from_le_bytes(*len));
+    let (text, rest) = rest.split_at_checked(len).filter(|_| len <= MAX_TEXT)?;
+    *bytes = rest;
+    std::str::from_utf8(text).ok()
 }
 
 #[cfg(test)]

@@ -1,0 +1,259 @@
+//! One rank's end, and how it is made.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use mio::net::TcpListener;
+use mio::{Interest, Poll, Waker};
+
+use super::dial::resolve;
+use super::engine::{Engine, LISTENER, Parts, WAKER};
+use super::error::TcpError;
+use super::frame::MESSAGE_HEADER;
+use super::inlet::{PIECE, SEAL};
+use super::options::{Meeting, Security, TcpOptions};
+use super::state::{Shared, Standing};
+use crate::counters::{Counters, Traffic};
+use crate::error::TransportError;
+use crate::rank::{Membership, Rank, RankSet};
+use crate::tag::{Deadline, Tag, Wanted};
+use crate::transport::Transport;
+
+/// How long a transport that is dropped without `close` continues to deliver.
+const DROPPED: Duration = Duration::from_millis(250);
+
+/// One end that listens, before it knows the others.
+#[derive(Debug)]
+pub struct Bound {
+    options: TcpOptions,
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Bound {
+    /// Listens at `address`, as `host:port`. Port 0 takes any free port.
+    ///
+    /// # Errors
+    /// `Listen`; `NotLoopback`.
+    pub fn new(options: TcpOptions, address: &str) -> Result<Self, TcpError> {
+        let failed = |error: std::io::Error| TcpError::Listen {
+            address: address.to_owned(),
+            error: error.to_string(),
+        };
+        let mut last = None;
+        for found in resolve(address).map_err(failed)? {
+            options.security.allow(found)?;
+            match TcpListener::bind(found) {
+                Ok(listener) => {
+                    let address = listener.local_addr().map_err(failed)?;
+                    return Ok(Self { options, listener, address });
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(failed(last.unwrap_or_else(|| std::io::Error::other("the name has no address"))))
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Waits until all ranks are connected to this one.
+    ///
+    /// # Errors
+    /// `NotAllThere` at the deadline, with what is known of those that are missing. As soon as it is clear
+    /// that no mesh comes about: `Differs`, `OtherKey`, `Encryption`, `Version`, `Refused`, `Lost`,
+    /// `NotLoopback`. `Options`, `System`.
+    pub fn join(self, meeting: &Meeting, deadline: Deadline) -> Result<TcpTransport, TcpError> {
+        let Self { options, mut listener, address } = self;
+        let (world, rank, me) = (meeting.world(), options.rank, options.rank.0 as usize);
+        options.check(world)?;
+        let failed = |error: std::io::Error| TcpError::System {
+            what: "the poller of the sockets".to_owned(),
+            error: error.to_string(),
+        };
+        let poll = Poll::new().map_err(failed)?;
+        poll.registry().register(&mut listener, LISTENER, Interest::READABLE).map_err(failed)?;
+        let waker = Waker::new(poll.registry(), WAKER).map_err(failed)?;
+        let shared = Arc::new(Shared::new(world, options.limits.inbox, options.limits.outbox, waker));
+        let mut state = shared.lock();
+        state.peers[me].standing = Standing::Gone;
+        state.peers[me].is_settled = true;
+        drop(state);
+        let mut transport = TcpTransport {
+            rank,
+            members: Membership { epoch: 0, ranks: RankSet::contiguous(world as u32) },
+            max_message_bytes: options.limits.max_message_bytes,
+            is_sealed: matches!(options.security, Security::Key(_)),
+            shared: Arc::clone(&shared),
+            thread: None,
+            counters: Counters::default(),
+        };
+        let engine = Engine::new(Parts {
+            options,
+            world,
+            listens: address,
+            poll,
+            listener,
+            shared,
+            addresses: (0..me).map(|lower| meeting.address(lower).map(str::to_owned)).collect(),
+            tells_addresses: me == 0 && matches!(meeting, Meeting::Rendezvous { .. }),
+        });
+        let thread = thread::Builder::new().name("tcp".to_owned()).spawn(|| engine.run());
+        let thread = thread.map_err(|error| TcpError::System {
+            what: "a thread for the network".to_owned(),
+            error: error.to_string(),
+        })?;
+        transport.thread = Some(thread);
+        transport.meet(deadline)
+    }
+}
+
+/// One rank's end.
+#[derive(Debug)]
+pub struct TcpTransport {
+    rank: Rank,
+    members: Membership,
+    max_message_bytes: usize,
+    is_sealed: bool,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    counters: Counters,
+}
+
+impl TcpTransport {
+    /// Waits until all are there.
+    fn meet(mut self, deadline: Deadline) -> Result<Self, TcpError> {
+        let mut state = self.shared.lock();
+        let failure = loop {
+            if let Some(failure) = state.failure.take() {
+                break failure;
+            }
+            let missing = state.missing();
+            if missing.is_empty() && !state.is_stopped {
+                drop(state);
+                return Ok(self);
+            }
+            if deadline.has_passed() || state.is_stopped {
+                let turned_away = state.turned_away.iter().cloned().collect();
+                break TcpError::NotAllThere { missing, turned_away };
+            }
+            state = self.shared.wait(state, deadline);
+        };
+        drop(state);
+        self.leave(Deadline::now());
+        Err(failure)
+    }
+
+    fn ensure_open(&self) -> Result<(), TransportError> {
+        if self.thread.is_some() { Ok(()) } else { Err(TransportError::Closed) }
+    }
+
+    /// The position of a peer.
+    fn peer(&self, rank: Rank) -> Result<usize, TransportError> {
+        let is_peer = rank != self.rank && self.members.ranks.contains(rank);
+        if is_peer { Ok(rank.0 as usize) } else { Err(TransportError::NotAPeer { rank }) }
+    }
+
+    /// Ends the thread; messages that were not delivered by then are lost. Returns the first peer that has
+    /// not confirmed everything, and the tag of the last message for it.
+    fn leave(&mut self, deadline: Deadline) -> Option<(Rank, Tag)> {
+        let thread = self.thread.take()?;
+        self.shared.mailbox.owner_left();
+        let mut state = self.shared.lock();
+        state.closing = Some(deadline);
+        self.shared.wake(&mut state);
+        while !state.is_stopped {
+            state = self.shared.wait(state, Deadline::NEVER);
+        }
+        let unsettled = state.peers.iter().enumerate().find(|(_, peer)| !peer.is_settled);
+        let unsettled = unsettled.map(|(rank, peer)| (Rank(rank as u32), peer.last));
+        drop(state);
+        // A thread that panicked leaves nothing more to clean up than one that ended.
+        let _ = thread.join();
+        unsettled
+    }
+}
+
+impl Drop for TcpTransport {
+    fn drop(&mut self) {
+        self.leave(Deadline::after(DROPPED));
+    }
+}
+
+impl Transport for TcpTransport {
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn membership(&self) -> Membership {
+        self.members.clone()
+    }
+
+    /// If a connection breaks, both ends and all others hear of it.
+    fn is_fail_stop(&self) -> bool {
+        true
+    }
+
+    fn max_message_bytes(&self) -> usize {
+        self.max_message_bytes
+    }
+
+    /// The frame's header, and with a key what Noise adds. Signs of life are not counted.
+    fn envelope_bytes(&self, payload_bytes: usize) -> usize {
+        let frame = MESSAGE_HEADER + payload_bytes;
+        MESSAGE_HEADER + if self.is_sealed { frame.div_ceil(PIECE) * SEAL } else { 0 }
+    }
+
+    /// Queues the message. `NoRoom`: the queue stayed full. It empties as the receiver takes messages from
+    /// its inbox.
+    fn send(&mut self, to: Rank, tag: Tag, payload: &[u8], deadline: Deadline) -> Result<(), TransportError> {
+        self.ensure_open()?;
+        self.peer(to)?;
+        let (bytes, limit) = (payload.len(), self.max_message_bytes);
+        if bytes > limit {
+            return Err(TransportError::TooLarge { to, tag, bytes, limit });
+        }
+        self.shared.queue(to, tag, payload, deadline)?;
+        self.counters.up += Traffic::message(bytes, self.envelope_bytes(bytes));
+        Ok(())
+    }
+
+    fn recv_any(
+        &mut self,
+        wanted: &[Wanted],
+        into: &mut Vec<u8>,
+        deadline: Deadline,
+    ) -> Result<(Rank, Tag), TransportError> {
+        self.ensure_open()?;
+        let found = self.shared.mailbox.take(wanted, |rank| self.peer(rank), into, deadline)?;
+        self.shared.room_was_made();
+        self.counters.down += Traffic::message(into.len(), self.envelope_bytes(into.len()));
+        Ok(found)
+    }
+
+    /// Does nothing, because the transport has a thread of its own.
+    fn try_progress(&mut self) -> Result<(), TransportError> {
+        self.ensure_open()
+    }
+
+    fn retire(&mut self, before: Tag) {
+        self.shared.mailbox.retire(before);
+        self.shared.room_was_made();
+    }
+
+    fn close(&mut self, deadline: Deadline) -> Result<(), TransportError> {
+        self.ensure_open()?;
+        match self.leave(deadline) {
+            None => Ok(()),
+            Some((from, tag)) => Err(TransportError::Timeout { from, tag }),
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+}

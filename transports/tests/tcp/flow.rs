@@ -1,0 +1,121 @@
+//! Much at once: messages that nobody takes, long ones, many short ones.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use gradwire_transports::inbox::InboxLimits;
+use gradwire_transports::tcp::{TcpLimits, TcpTransport};
+use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
+
+use crate::support::{World, long};
+
+fn pair(world: World) -> [TcpTransport; 2] {
+    world.join().try_into().unwrap()
+}
+
+fn briefly() -> Deadline {
+    Deadline::after(Duration::from_millis(200))
+}
+
+#[test]
+fn a_receiver_that_takes_nothing_stops_the_sender_and_gets_everything_later() {
+    for world in [World::new(2), World::sealed(2)] {
+        let [mut flooded, mut flooding] = pair(world);
+        let payload = vec![7; 300_000];
+        let tag = |step| Tag::new(0, step);
+        let mut sent = 0;
+        let refused = loop {
+            match flooding.send(Rank(0), tag(sent), &payload, briefly()) {
+                Ok(()) => sent += 1,
+                Err(error) => break error,
+            }
+            // Queues of 1 MiB at each end; the rest is in the buffers of the system.
+            assert!(sent < 200, "nothing stops the sender");
+        };
+        assert_eq!(refused, TransportError::NoRoom { to: Rank(0), tag: tag(sent) });
+        let mut taken = Vec::new();
+        for step in 0..sent {
+            flooded.recv(Rank(1), tag(step), &mut taken, long()).unwrap();
+            assert!(taken == payload);
+        }
+        flooding.send(Rank(0), tag(sent), &payload, long()).unwrap();
+        flooded.recv(Rank(1), tag(sent), &mut taken, long()).unwrap();
+    }
+}
+
+#[test]
+fn a_flood_of_one_peer_does_not_hold_up_another() {
+    let mut ends = World::new(3).join();
+    let (mut quiet, mut flooding, mut flooded) =
+        (ends.pop().unwrap(), ends.pop().unwrap(), ends.pop().unwrap());
+    let flood = thread::spawn(move || {
+        let payload = vec![1; 100_000];
+        let mut step = 0;
+        while flooding.send(Rank(0), Tag::new(1, step), &payload, briefly()).is_ok() {
+            step += 1;
+        }
+        flooding
+    });
+    let _flooding = flood.join().unwrap();
+    let (tag, mut payload) = (Tag::new(0, 1), Vec::new());
+    quiet.send(Rank(0), tag, b"heard", long()).unwrap();
+    flooded.recv(Rank(2), tag, &mut payload, long()).unwrap();
+    assert_eq!(payload, b"heard");
+}
+
+#[test]
+fn a_long_message_passes_whole_through_small_queues_both_ways_at_once() {
+    let queue = InboxLimits { messages: 2, bytes: 1 << 10 };
+    let limits = TcpLimits { inbox: queue, outbox: queue, max_message_bytes: 64 << 20 };
+    for world in [World { limits, ..World::new(2) }, World { limits, ..World::sealed(2) }] {
+        thread::scope(|scope| {
+            for mut end in pair(world) {
+                scope.spawn(move || {
+                    let (peer, tag) = (Rank(1 - end.rank().0), Tag::new(0, 1));
+                    let pattern = |rank: Rank| -> Vec<u8> {
+                        let block: Vec<u8> = (0..251).map(|at| at as u8 ^ rank.0 as u8).collect();
+                        block.repeat((64 << 20) / 251)
+                    };
+                    end.send(peer, tag, &pattern(end.rank()), long()).unwrap();
+                    let mut payload = Vec::new();
+                    end.recv(peer, tag, &mut payload, long()).unwrap();
+                    assert!(payload == pattern(peer));
+                    end.close(long()).unwrap();
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn many_short_messages_arrive_each() {
+    const COUNT: u64 = 20_000;
+    for world in [World::new(2), World::sealed(2)] {
+        let [mut receiver, mut sender] = pair(world);
+        let sending = thread::spawn(move || {
+            for step in 0..COUNT {
+                sender.send(Rank(0), Tag::new(0, step), &step.to_le_bytes(), long()).unwrap();
+            }
+            sender
+        });
+        let mut payload = Vec::new();
+        for step in 0..COUNT {
+            receiver.recv(Rank(1), Tag::new(0, step), &mut payload, long()).unwrap();
+            assert_eq!(payload, step.to_le_bytes());
+        }
+        sending.join().unwrap().close(long()).unwrap();
+    }
+}
+
+#[test]
+fn closing_does_not_wait_longer_than_it_may_for_one_that_takes_nothing() {
+    let [_deaf, mut leaving] = pair(World::new(2));
+    let mut step = 0;
+    while leaving.send(Rank(0), Tag::new(0, step), &[1; 300_000], briefly()).is_ok() {
+        step += 1;
+    }
+    let start = Instant::now();
+    let closed = leaving.close(briefly());
+    assert_eq!(closed, Err(TransportError::Timeout { from: Rank(0), tag: Tag::new(0, step - 1) }));
+    assert!(start.elapsed() < Duration::from_secs(5));
+}
