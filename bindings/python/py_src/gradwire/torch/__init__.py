@@ -53,6 +53,7 @@ def compress(
     optimizer: torch.optim.Optimizer | None = None,
     density: Callable[[int], float] | None = None,
     allow_untested: bool = False,
+    discardable: bool = False,
 ) -> Hook:
     """Sends the gradients of a DDP model through a codec. Call it once, before the first backward, at all ranks.
 
@@ -71,6 +72,8 @@ def compress(
     :param scaler: the ``GradScaler`` of the loop. When its scale changes, residuals are rescaled.
     :param optimizer: if given, residuals are rescaled when the learning rate of its first group changes.
     :param density: the density as a function of the step, for codecs that have one. The same at all ranks.
+    :param discardable: lets :meth:`Hook.discard` work with codecs that keep more than error feedback (momentum, factors). Their
+        memories are then copied when backward begins, and not beside the forward pass. Others need no copy.
     :param allow_untested: accept CUDA tensors, through pinned memory, although this was never run on a GPU.
     """
     if not isinstance(ddp, DistributedDataParallel):
@@ -87,6 +90,7 @@ def compress(
         optimizer=optimizer,
         density=density,
         allow_untested=allow_untested,
+        discardable=discardable,
     )
     hook = Hook(ddp, options)
     try:

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -125,7 +125,7 @@ class Engine:
         self._stage = stage_of(self._device)
         self._tensors = list(tensors)
         self._by_id = {id(tensor.parameter): tensor for tensor in self._tensors}
-        self._plan = Plan(self._tensors, options.codec, rules, options.dense_below)
+        self._plan = Plan(self._tensors, options.codec, rules, options.dense_below, discardable=options.discardable)
         self._dense = Plan(self._tensors, "none", {}, 0) if options.start_step else self._plan
         if options.scaler is None and any(tensor.parameter.dtype == torch.float16 for tensor in self._tensors):
             warnings.warn("float16 without scaler=: what is kept back is lost in silence where it underflows", stacklevel=4)
@@ -175,7 +175,9 @@ class Engine:
         self._is_bad = self._is_closed = self._is_known = self._is_failing = False
         # Whether a step has begun that does not hold yet.
         self._is_under_way = False
-        self._agreed = self._done = 0
+        self._agreed = self._done = self._discarded = 0
+        # What became of the last step: there is none that could be discarded, or it holds, or it came to nothing.
+        self._last_step: Literal["none", "holds", "nothing"] = "none"
         # The collective that the other ranks call next: that of this bucket, or with None the one that ends the step.
         self._awaited: int | None = 0
         # Bytes that go with the header of each bucket. Frames that do not fit take a second collective.
@@ -458,12 +460,13 @@ class Engine:
             warnings.warn(f"step {self._step} ended before all gradients were there, and is repeated", stacklevel=1)
             self._undo()
         self._expected, self._is_bad, self._agreed, self._is_under_way = 0, False, 0, True
+        self._last_step = "none"
         self._active = self._dense if self._step < self._start_step else self._plan
         self._rescale(job)
         for group in self._active.groups:
             group.begin_step()
         self._codecs = [self._codec_now(group.codec, job.density) for group in self._active.groups]
-        told = (job.scale, job.lr, [str(codec) for codec in self._codecs])
+        told = (job.scale, job.lr, [str(codec) for codec in self._codecs], self._discarded)
         self._agreed = zlib.crc32(repr(told).encode())
 
     def _codec_now(self, codec: Codec, density: float | None) -> Codec:
@@ -508,6 +511,7 @@ class Engine:
     def _hold(self) -> None:
         """From here on the step holds."""
         self._refuse_if_failing()
+        self._last_step = "nothing" if self._is_bad else "holds"
         if self._is_bad:
             self._skipped += 1
             self._undo()
@@ -739,7 +743,11 @@ class Engine:
 
     def _check(self, job: Bucket, headers: Sequence[Header]) -> None:
         """Checks that all ranks are at the same place, and have the same parameters; notes what tensors they use."""
-        for column, what in ((1, "step"), (2, "bucket"), (3, "scale, learning rate, density, or tensors of the bucket")):
+        for column, what in (
+            (1, "step"),
+            (2, "bucket"),
+            (3, "scale, learning rate, density, steps discarded, or tensors of the bucket"),
+        ):
             values = [header[column] for header in headers]
             if len(set(values)) > 1:
                 raise OutOfStepError(f"step {self._step}, bucket {job.index}: the ranks differ in {what}: {values}")
@@ -988,6 +996,7 @@ class Engine:
                 self._undo()
             for group, memory in loaded.memories:
                 group.replace(memory)
+            self._last_step = "none"
             state, self._kept_apart = loaded.state, loaded.apart
             self._step, self._epoch, self._scale, self._lr = (state[key] for key in ("step", "epoch", "scale", "lr"))
 
@@ -998,8 +1007,29 @@ class Engine:
         """
         ratio = real("ratio", ratio, math.isfinite, "a finite number")
         self._wait()
+        self._last_step = "none"
         for group in self._plan.groups:
             group.rescale(ratio)
+
+    def discard(self) -> None:
+        """Forgets the last step: what it left in the memories goes. For a gradient that the loop throws away.
+
+        Without it, error feedback would send the rest of that gradient with later ones. Call it after backward and in place of
+        ``optimizer.step()``, at all ranks or at none: ranks that differ raise :class:`OutOfStepError` in the next step. A step
+        whose gradients were not finite has left nothing. Codecs with momentum or factors need ``discardable=True``.
+        """
+        self._settle()
+        with self._coding:
+            if self._is_under_way or self._last_step == "none":
+                raise ExchangeError("discard: there is no step to discard; call it once, between a backward and the next")
+            stays = [str(group.codec) for group in self._active.groups if not group.is_discardable]
+            if stays:
+                raise ExchangeError(f"discard: {stays[0]} keeps more than error feedback: pass discardable=True to compress")
+            if self._last_step == "holds":
+                for group in self._active.groups:
+                    group.undo_step()
+            self._last_step = "none"
+            self._discarded += 1
 
     def set_epoch(self, epoch: int) -> None:
         """Tells codecs with ``warmup=`` the epoch, counted from 0. Call it at the start of each epoch, at all ranks.

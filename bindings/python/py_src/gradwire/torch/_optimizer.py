@@ -65,6 +65,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         scaler: Scaler | None = None,
         density: Callable[[int], float] | None = None,
         allow_untested: bool = False,
+        discardable: bool = False,
     ) -> None:
         """The base class is not called: what it holds is the wrapped optimizer's."""
         if not isinstance(optimizer, torch.optim.Optimizer):
@@ -90,6 +91,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             optimizer=followed,
             density=density,
             allow_untested=allow_untested,
+            discardable=discardable,
         )
         settings = {"bucket_cap_mb": bucket_cap_mb, "backward_passes_per_step": backward_passes_per_step}
         parent = group if group is not None else dist.group.WORLD

@@ -42,6 +42,8 @@ class Options:
     optimizer: torch.optim.Optimizer | None
     density: Callable[[int], float] | None
     allow_untested: bool = False
+    #: Whether codecs that change their memory in place keep what it held before each step.
+    discardable: bool = False
 
     def __post_init__(self) -> None:
         """Refuses what is not allowed. What codecs and rules say is checked where it is parsed."""
@@ -68,6 +70,7 @@ class Options:
         if self.density is not None and (not callable(self.density) or isinstance(self.density, type)):
             raise type_error("density", self.density, "a function of the step; a fixed density stands in the codec's spelling")
         flag("allow_untested", self.allow_untested)
+        flag("discardable", self.discardable)
 
     def density_at(self, step: int) -> float | None:
         """What the user's function says, if there is one."""

@@ -85,9 +85,10 @@ def _ruled(pattern: str, spelling: str, dense_below: int) -> Codec:
 class Group:
     """Tensors that are sent with one codec: their flat gradient, and what is kept for them."""
 
-    def __init__(self, codec: Codec, tensors: Sequence[Named]) -> None:
+    def __init__(self, codec: Codec, tensors: Sequence[Named], *, discardable: bool = False) -> None:
         """Begins with nothing kept."""
         self.codec = codec
+        self._is_copied_late = discardable
         self.kind: Kind = "sum" if codec.name == "none" else "rounds" if codec.is_linear else "frames"
         self.layout = Layout([(tensor.name, tensor.shape) for tensor in tensors])
         units = {unit[1]: unit for unit in codec.units(self.layout)}
@@ -146,9 +147,14 @@ class Group:
             left = [unit for unit in self.units if unit[0] in self._left]
             _carry_over(self.codec, self.before, self.memory, left)
             self._left = frozenset()
-        elif not self.is_beside:
+        elif not self.is_beside and not self._is_copied_late:
             self._copy()
         self._is_open = False
+
+    @property
+    def is_discardable(self) -> bool:
+        """Whether what was kept before the last step is still there."""
+        return self.memory is None or self.is_beside or self._is_copied_late
 
     def undo_step(self) -> None:
         """Returns to what the memory held when the step began."""
@@ -200,7 +206,15 @@ class Part:
 class Plan:
     """The groups of a model, and their parts in each bucket that was seen."""
 
-    def __init__(self, tensors: Sequence[Named], spelling: str, rules: Mapping[str, str], dense_below: int) -> None:
+    def __init__(
+        self,
+        tensors: Sequence[Named],
+        spelling: str,
+        rules: Mapping[str, str],
+        dense_below: int,
+        *,
+        discardable: bool = False,
+    ) -> None:
         """Sorts tensors into groups: the first rule whose pattern fits a name says how it is sent."""
         matched: set[str] = set()
         sorted_out: dict[str, tuple[Codec, list[Named]]] = {}
@@ -214,7 +228,7 @@ class Plan:
         for pattern in rules:
             if pattern not in matched:
                 raise ValueError(f"rules: '{pattern}' is the first to fit no parameter that is trained")
-        self.groups = [Group(codec, members) for codec, members in sorted_out.values()]
+        self.groups = [Group(codec, members, discardable=discardable) for codec, members in sorted_out.values()]
         self._homes = {slot.tensor.position: (group, slot) for group in self.groups for slot in group.slots}
         self._parts: dict[tuple[int, ...], list[Part]] = {}
 
