@@ -116,7 +116,9 @@ macro_rules! define_bodies {
 
 list_bodies!(define_bodies);
 
-/// Adds the values of a body, in its own way if it has one.
+/// Adds the values of a body, in its own way if it has one. It stays out of line so that the loop has the
+/// registers.
+#[inline(never)]
 fn add<'a, B: Body<'a>>(body: &B, scratch: &[u32], weight: f32, acc: &mut [f32]) {
     if B::ADDS {
         return body.add_scaled_to(scratch, weight, acc);
