@@ -255,13 +255,9 @@ impl<'a> LevelsFields<'a> {
     fn check_elias(&self, bytes: &[u8], coded_len: usize) -> Result<(), DecodeError> {
         let mut bits = BitReader::new(bytes);
         let available = bytes.len() as u64 * 8;
-        let mut left = coded_len as u64;
-        while left > 0 && bits.position() <= available {
-            take_elias(&mut bits, self.levels());
-            left -= 1;
-        }
+        let left = elias::skip_levels(&mut bits, self.levels(), coded_len);
         // Past the end all bits are 0, and each is a level of 0.
-        let used = bits.position() + left;
+        let used = bits.position() + left as u64;
         if used > available {
             return Err(DecodeError::Truncated { needed: used.div_ceil(8) as usize, actual: bytes.len() });
         }
@@ -333,7 +329,7 @@ impl<'a> LevelsFields<'a> {
             Packing::Elias(bytes, _) => {
                 let mut bits = BitReader::new(bytes);
                 for (i, scale) in self.coordinates(norms, Buckets::Coded) {
-                    let (level, is_negative) = take_elias(&mut bits, levels);
+                    let (level, is_negative) = elias::take_level(&mut bits, levels);
                     f(i, level, is_negative, scale);
                 }
             }
@@ -370,9 +366,19 @@ impl<'a> LevelsFields<'a> {
                 kernels::unpack_ternary(isa, bytes, fields);
             }),
             Packing::Rans(coded, _) => {
-                self.add_coded(coded.with_len(self.coded_len(norms)), scratch, weight, acc);
+                let (coded, (_, words)) = (coded.with_len(self.coded_len(norms)), self.split(scratch));
+                self.add_symbols(norms, weight, acc, |add| coded.for_each_chunk(self.alphabet(), words, add));
             }
-            Packing::Elias(..) | Packing::Context(..) => self.for_each(scratch, |i, value| {
+            Packing::Elias(bytes, _) => self.add_symbols(norms, weight, acc, |add| {
+                let (mut bits, mut symbols) = (BitReader::new(bytes), [0; UNPACKED]);
+                let len = self.coded_len(norms);
+                for first in (0..len).step_by(UNPACKED) {
+                    let symbols = symbols.get_mut(..UNPACKED.min(len - first)).unwrap_or_default();
+                    elias::take_symbols(&mut bits, self.levels(), symbols);
+                    add(symbols);
+                }
+            }),
+            Packing::Context(..) => self.for_each(scratch, |i, value| {
                 if let Some(acc) = acc.get_mut(i) {
                     *acc += weight * value;
                 }
@@ -454,14 +460,20 @@ impl<'a> LevelsFields<'a> {
         }
     }
 
-    /// Adds coded levels. Symbols come in chunks, and each chunk is cut where a bucket ends.
-    fn add_coded(&self, coded: CodedSymbols<'_>, scratch: &[u32], weight: f32, acc: &mut [f32]) {
+    /// Adds coded levels. `decode` hands chunks of symbols to the function that it gets. Each chunk is cut
+    /// where a bucket ends.
+    fn add_symbols<'c>(
+        &self,
+        norms: &'c [u32],
+        weight: f32,
+        acc: &'c mut [f32],
+        decode: impl FnOnce(&mut dyn FnMut(&[u8])),
+    ) {
         let (isa, levels) = (Isa::best(), self.levels());
-        let (norms, words) = self.split(scratch);
         let mut buckets =
             acc.chunks_mut(self.bucket).zip(self.norms.iter(norms)).filter(|(_, norm)| *norm != 0.0);
         let (mut acc, mut scale) = (Default::default(), 0.0);
-        coded.for_each_chunk(self.alphabet(), words, |mut symbols| {
+        decode(&mut |mut symbols| {
             while !symbols.is_empty() {
                 let rest: &mut [f32] = core::mem::take(&mut acc);
                 if rest.is_empty() {
@@ -523,12 +535,6 @@ fn check_norm(norm: f32, levels: u32, max_magnitude: f32) -> Result<(), DecodeEr
         return Err(DecodeError::InvalidField(Field::Scale));
     }
     Ok(())
-}
-
-fn take_elias(bits: &mut BitReader<'_>, levels: u32) -> (u32, bool) {
-    let level = elias::take(bits, levels + 1) - 1;
-    let sign = bits.take(u32::from(level > 0));
-    (level, sign == 1)
 }
 
 #[inline]

@@ -43,6 +43,48 @@ static SHORT_VALUES: [u8; 1 << SHORT_BITS] = {
     values
 };
 
+/// Bits that are looked up at once, and the most levels that are taken from them.
+const RUN_BITS: u32 = 11;
+const RUN_LEVELS: usize = 4;
+
+/// The levels that lie within the next bits, as symbols, how many these are, and the bits that they take.
+#[derive(Clone, Copy)]
+struct Run {
+    symbols: [u8; RUN_LEVELS],
+    levels: u8,
+    bits: u8,
+}
+
+/// The run that the index, the next eleven bits, begins with; without levels if the first code is longer.
+static RUNS: [Run; 1 << RUN_BITS] = {
+    let mut runs = [Run { symbols: [0; RUN_LEVELS], levels: 0, bits: 0 }; 1 << RUN_BITS];
+    let mut word = 0;
+    while word < runs.len() {
+        let run = &mut runs[word];
+        while (run.levels as usize) < RUN_LEVELS {
+            let left = RUN_BITS - run.bits as u32;
+            let rest = word >> run.bits;
+            let short = SHORT_VALUES[rest & ((1 << SHORT_BITS) - 1)] as usize;
+            let (level, len) = ((short & 15) as u32, (short >> 4) as u32);
+            let has_sign = level > 1;
+            if short == 0 || len + has_sign as u32 > left {
+                break;
+            }
+            let sign = rest >> len & has_sign as usize;
+            run.symbols[run.levels as usize] = symbol(level - 1, sign as u32);
+            run.levels += 1;
+            run.bits += (len + has_sign as u32) as u8;
+        }
+        word += 1;
+    }
+    runs
+};
+
+/// The symbol of a level and its sign: 0, then +1, −1, +2, …
+const fn symbol(level: u32, sign: u32) -> u8 {
+    (2 * level + sign).saturating_sub(1) as u8
+}
+
 /// The code of `v`, first digit lowest, and its length in bits, at most 43.
 const fn code(v: u32) -> (u64, u32) {
     let (mut code, mut total) = (0, 1);
@@ -92,6 +134,60 @@ pub(crate) fn take(reader: &mut BitReader<'_>, max: u32) -> u32 {
     let (value, len) = if short != 0 { (u32::from(short & 15), u32::from(short >> 4)) } else { decode(word) };
     reader.skip(len);
     value.min(max)
+}
+
+/// Consumes one code of a level + 1, and a sign if the level is not 0. Returns the level, at most `levels`,
+/// and the sign.
+#[inline]
+pub(crate) fn take_level(reader: &mut BitReader<'_>, levels: u32) -> (u32, bool) {
+    let level = take(reader, levels + 1) - 1;
+    let sign = reader.take(u32::from(level > 0));
+    (level, sign == 1)
+}
+
+/// Fills `symbols` with the next levels and signs, as [`take_level`] reads them; `levels` is at most 127.
+pub(crate) fn take_symbols(reader: &mut BitReader<'_>, levels: u32, symbols: &mut [u8]) {
+    let mut rest = &mut *symbols;
+    while let Some(next) = rest.first_chunk_mut() {
+        let run = RUNS[reader.peek() as usize % RUNS.len()];
+        if run.levels == 0 {
+            take_each(reader, levels, &mut next[..1]);
+        } else {
+            *next = run.symbols;
+            reader.skip(u32::from(run.bits));
+        }
+        rest = &mut rest[usize::from(run.levels.max(1))..];
+    }
+    take_each(reader, levels, rest);
+    let most = 2 * levels as u8;
+    symbols
+        .iter_mut()
+        .for_each(|symbol| *symbol = if *symbol > most { most - (*symbol & 1) } else { *symbol });
+}
+
+/// [`take_symbols`] one by one.
+fn take_each(reader: &mut BitReader<'_>, levels: u32, symbols: &mut [u8]) {
+    for slot in symbols {
+        let (level, is_negative) = take_level(reader, levels);
+        *slot = symbol(level, u32::from(is_negative));
+    }
+}
+
+/// Consumes up to `count` levels with their signs, as [`take_level`] reads them, and stops past the end.
+/// Returns how many are left.
+pub(crate) fn skip_levels(reader: &mut BitReader<'_>, levels: u32, count: usize) -> usize {
+    let mut left = count;
+    while left > 0 && !reader.overran() {
+        let run = RUNS[reader.peek() as usize % RUNS.len()];
+        if run.levels == 0 || left < RUN_LEVELS {
+            take_level(reader, levels);
+            left -= 1;
+        } else {
+            reader.skip(u32::from(run.bits));
+            left -= usize::from(run.levels);
+        }
+    }
+    left
 }
 
 /// Value and length of the code that the low bits of `word` begin with.
@@ -212,6 +308,33 @@ mod tests {
                 prop_assert_eq!(take(&mut reader, u32::MAX), v);
             }
             prop_assert_eq!(reader.position(), bits);
+        }
+
+        /// Bits as they come, and as most levels are: small.
+        #[test]
+        fn runs_of_levels_are_those_that_are_taken_one_by_one(
+            words in prop::collection::vec((any::<u8>(), any::<u8>(), any::<u8>()), 0..60),
+            is_sparse in any::<bool>(),
+            levels in prop_oneof![1..=15_u32, 1..=127_u32],
+            count in 0..300_usize,
+        ) {
+            let byte = |(a, b, c): (u8, u8, u8)| if is_sparse { a & b & c } else { a };
+            let bytes: Vec<u8> = words.into_iter().map(byte).collect();
+            let (mut reader, mut symbols) = (BitReader::new(&bytes), std::vec![0xa5; count]);
+            let mut places = std::vec![0];
+            let expected: Vec<u8> = (0..count)
+                .map(|_| {
+                    let (level, is_negative) = take_level(&mut reader, levels);
+                    places.push(reader.position());
+                    (2 * level + u32::from(is_negative)).saturating_sub(1) as u8
+                })
+                .collect();
+            take_symbols(&mut BitReader::new(&bytes), levels, &mut symbols);
+            prop_assert_eq!(symbols, expected);
+            let mut skipping = BitReader::new(&bytes);
+            let left = skip_levels(&mut skipping, levels, count);
+            prop_assert_eq!(skipping.position() + left as u64, reader.position());
+            prop_assert_eq!(skipping.position(), places[count - left]);
         }
 
         #[test]
