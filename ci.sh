@@ -467,7 +467,7 @@ check_c() {
   c_symbols_are_listed "$scratch/prefix/lib"
   local strict=(-Wall -Wextra -Werror -pedantic) library=$scratch/prefix/lib/libgradwire.a
   local include=-I$scratch/prefix/include libraries=("$library" -lm -lpthread -ldl)
-  for program in examples/{first,decode,train} tests/{api,hostile}; do
+  for program in examples/{first,decode,train} tests/{api,exchange,hostile}; do
     if command -v clang >/dev/null; then
       clang -std=c99 "${strict[@]}" -fsyntax-only "$include" "$package/$program.c"
     fi
@@ -482,9 +482,11 @@ check_c() {
   "$scratch/model"
   "$scratch/decode" tests/golden/topk_rice.bin
   "$scratch/api" tests/golden/none.bin
+  "$scratch/exchange"
   # What it makes and leaves behind is meant to be there until the end.
   ASAN_OPTIONS=detect_leaks=0 "$scratch/hostile" tests/bad
   valgrind --quiet --error-exitcode=9 --leak-check=full "$scratch/api-plain" tests/golden/none.bin
+  valgrind --quiet --error-exitcode=9 --leak-check=full "$scratch/exchange-plain"
   valgrind --quiet --error-exitcode=9 "$scratch/hostile-plain" tests/bad
   c_finds_what_is_installed "$scratch"
 }

@@ -1,7 +1,7 @@
 /*
  * Two processes train one linear model over a pair of pipes. Each has half of the data; in each step each sends the top
- * 5 % of its gradient, keeps the rest for later steps, and adds both frames in the order of the ranks. Both end with
- * the same bits.
+ * 5 % of its gradient and keeps the rest for later steps. The exchange says what to send and takes what arrives, and
+ * both end with the same bits.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <gradwire.h>
@@ -22,7 +22,7 @@ static void check(gw_result result) {
   }
 }
 
-/* Memory for an object, out of one array. What malloc returns would do as well. */
+/* Memory for an object, out of one array. What malloc returns would do as well. Only the exchange allocates. */
 static void *memory_of(size_t bytes) {
   static uint64_t all[4096];
   static size_t used = 0;
@@ -74,45 +74,80 @@ static void read_all(int from, void *to, size_t bytes) {
   }
 }
 
-/* One frame off a stream: its header says how long it is, and how long it may be is known. */
-static size_t read_frame(int from, uint8_t *frame, size_t room) {
-  uint64_t length;
-  read_all(from, frame, GW_HEADER_BYTES);
-  check(gw_frame_length(frame, GW_HEADER_BYTES, &length));
-  if (length > room) exit(1);
-  read_all(from, frame + GW_HEADER_BYTES, (size_t)length - GW_HEADER_BYTES);
-  return (size_t)length;
+/* The message at the front of the pipe: its tag, its length, its bytes. */
+static void receive(gw_exchange *exchange, unsigned from, int pipe) {
+  static uint8_t bytes[GW_FRAME_BOUND(WEIGHTS)];
+  uint8_t tag[GW_TAG_BYTES];
+  uint32_t length;
+  read_all(pipe, tag, sizeof tag);
+  read_all(pipe, &length, sizeof length);
+  if (length > sizeof bytes) exit(1);
+  read_all(pipe, bytes, length);
+  check(gw_exchange_receive(exchange, from, tag, bytes, length));
 }
 
-/* Every object lies in an array of this program, so there is nothing to free. */
+/* Sends every message that is queued. */
+static void send_queued(gw_exchange *exchange, int pipe) {
+  uint8_t tag[GW_TAG_BYTES];
+  const uint8_t *bytes;
+  uint64_t number;
+  uint32_t receiver, length;
+  size_t count;
+  for (;;) {
+    check(gw_exchange_outgoing(exchange, &number, &receiver, tag, &bytes, &count));
+    if (!bytes) return;
+    length = (uint32_t)count;
+    write_all(pipe, tag, sizeof tag);
+    write_all(pipe, &length, sizeof length);
+    write_all(pipe, bytes, count);
+    check(gw_exchange_sent(exchange, number));
+  }
+}
+
+/* One step of both ranks: the mean of their gradients, the same bits at both. These pipes fail only with their process,
+ * so nobody needs a clock. */
+static void mean_of_both(gw_exchange *exchange, unsigned rank, uint64_t step, const float *gradient, float *mean,
+                         gw_memory *memory, int to, int from) {
+  const uint32_t members[RANKS] = {0, 1};
+  uint32_t progress = GW_WORKED;
+  int is_encoded = 0;
+  check(gw_exchange_begin(exchange, rank, members, RANKS, 0, 1, SEED, step, memory, 0, GW_NEVER));
+  while (!is_encoded || progress != GW_DONE) {
+    send_queued(exchange, to);
+    if (progress == GW_WAITING) receive(exchange, 1 - rank, from);
+    if (!is_encoded) {
+      check(gw_exchange_encode(exchange, gradient, WEIGHTS, 0, &progress));
+      is_encoded = progress == GW_DONE;
+      if (is_encoded) progress = GW_WORKED;
+    } else {
+      check(gw_exchange_complete(exchange, mean, WEIGHTS, 0, GW_NEVER, &progress));
+    }
+  }
+}
+
 static int train(unsigned rank, int to, int from) {
-  static uint8_t frames[RANKS][GW_FRAME_BOUND(WEIGHTS)];
-  float model[WEIGHTS] = {0}, gradient[WEIGHTS], sum[WEIGHTS];
-  size_t bytes[RANKS], size, sent = 0;
+  float model[WEIGHTS] = {0}, gradient[WEIGHTS], mean[WEIGHTS];
+  size_t size, bytes, sent = 0;
   gw_codec *codec;
   gw_layout *layout;
-  gw_encoder *encoder;
   gw_memory *memory;
+  gw_exchange *exchange;
   check(gw_codec_init(memory_of(gw_codec_size()), gw_codec_size(), "topk:density=0.05", &codec));
   check(gw_layout_init(memory_of(gw_layout_size()), gw_layout_size(), WEIGHTS, &layout));
-  check(gw_encoder_size(codec, layout, &size));
-  check(gw_encoder_init(memory_of(size), size, codec, layout, &encoder));
-  check(gw_encoder_set_source(encoder, SEED, rank));
   check(gw_memory_size(codec, layout, &size));
   check(gw_memory_init(memory_of(size), size, codec, layout, &memory));
+  check(gw_exchange_new(codec, layout, GW_ROUTE_ALL_GATHER, &exchange));
 
   double first = 0, loss = 0;
   for (uint64_t step = 0; step < STEPS; step++) {
     loss = loss_of(rank, model, gradient);
     if (step == 0) first = loss;
-    check(gw_encode(encoder, step, gradient, WEIGHTS, memory, frames[rank], sizeof frames[rank], &bytes[rank]));
-    write_all(to, frames[rank], bytes[rank]);
-    bytes[1 - rank] = read_frame(from, frames[1 - rank], sizeof frames[1 - rank]);
-    memset(sum, 0, sizeof sum);
-    for (unsigned i = 0; i < RANKS; i++) check(gw_add(frames[i], bytes[i], layout, 1.0f, sum, WEIGHTS));
-    for (int i = 0; i < WEIGHTS; i++) model[i] -= 0.01f * sum[i] / RANKS;
-    sent += bytes[rank];
+    mean_of_both(exchange, rank, step, gradient, mean, memory, to, from);
+    for (int i = 0; i < WEIGHTS; i++) model[i] -= 0.01f * mean[i];
+    check(gw_exchange_report(exchange, NULL, &bytes, NULL));
+    sent += bytes;
   }
+  gw_exchange_free(exchange);
   uint64_t hash = 14695981039346656037u;
   for (int i = 0; i < WEIGHTS; i++) {
     uint32_t bits;

@@ -66,7 +66,7 @@ extern "C" {
 /**
  * What a call returns: GW_OK, or the number of an error. A number never changes its meaning, and is
  * never used for another. 1 to 99: from encoding; 101 to 199: from reading bytes; 201 to 299: from this
- * interface. gw_result_name and gw_result_text put it into words.
+ * interface; 301 to 399: from an exchange. gw_result_name and gw_result_text put it into words.
  */
 typedef uint32_t gw_result;
 
@@ -326,6 +326,191 @@ typedef uint32_t gw_result;
 #define GW_ERROR_NOT_VOID 218
 
 /**
+ * The codec's payloads cannot be summed, so this route does not take it.
+ */
+#define GW_EXCHANGE_NOT_LINEAR 301
+
+/**
+ * The codec has rounds of sums and no frames, so only routes of sums take it.
+ */
+#define GW_EXCHANGE_NO_FRAMES 302
+
+/**
+ * The codec has rounds before its frame: only all-gather takes it.
+ */
+#define GW_EXCHANGE_ROUNDS_FIRST 303
+
+/**
+ * A codec for the way back of the mean, on a route without a server.
+ */
+#define GW_EXCHANGE_NO_DOWNLINK 304
+
+/**
+ * There are more ranks than the codec's payloads can sum.
+ */
+#define GW_EXCHANGE_TOO_MANY_WORKERS 305
+
+/**
+ * The codec sends every coordinate: the sparse route would gain nothing.
+ */
+#define GW_EXCHANGE_NOT_SPARSE 306
+
+/**
+ * A mean over senders does not exist here.
+ */
+#define GW_EXCHANGE_NO_SENDERS 307
+
+/**
+ * The codec keeps other things in the memory than the one before it.
+ */
+#define GW_EXCHANGE_OTHER_MEMORY 308
+
+/**
+ * The codec cannot follow the one before it.
+ */
+#define GW_EXCHANGE_CONFLICT 309
+
+/**
+ * A step is one message on this route.
+ */
+#define GW_EXCHANGE_ONE_MESSAGE 310
+
+/**
+ * Packets need a server that says which of them arrived.
+ */
+#define GW_EXCHANGE_PACKETS 311
+
+/**
+ * The norm cap is not a finite multiple of at least 1.
+ */
+#define GW_EXCHANGE_NORM_CAP 312
+
+/**
+ * A norm cap does not go with packets.
+ */
+#define GW_EXCHANGE_CAPPED_PACKETS 313
+
+/**
+ * The codec works between two neighbours and makes no mean over all.
+ */
+#define GW_EXCHANGE_GOSSIP 314
+
+/**
+ * The codec makes a mean over all ranks, not between two neighbours.
+ */
+#define GW_EXCHANGE_NOT_GOSSIP 315
+
+/**
+ * The step before this one is not over.
+ */
+#define GW_EXCHANGE_BUSY 316
+
+/**
+ * No step has begun, or the call before this one is not done.
+ */
+#define GW_EXCHANGE_NOT_STARTED 317
+
+/**
+ * The server could not encode the mean.
+ */
+#define GW_EXCHANGE_DOWNLINK 318
+
+/**
+ * The frame of a rank belongs to another step.
+ */
+#define GW_EXCHANGE_WRONG_STEP 319
+
+/**
+ * The frame of a rank has another codec, other units or another divisor.
+ */
+#define GW_EXCHANGE_WRONG_UNITS 320
+
+/**
+ * The mean is not finite.
+ */
+#define GW_EXCHANGE_NON_FINITE_MEAN 321
+
+/**
+ * The step is void: a rank reported that its gradient cannot be encoded.
+ */
+#define GW_EXCHANGE_VOID 322
+
+/**
+ * The payload of a rank is not finite.
+ */
+#define GW_EXCHANGE_NON_FINITE_PAYLOAD 323
+
+/**
+ * A rank refused a part of its coordinates, so there is no sum of them.
+ */
+#define GW_EXCHANGE_NO_SUM 324
+
+/**
+ * The step failed at a rank, and so at all of them.
+ */
+#define GW_EXCHANGE_NOT_AGREED 325
+
+/**
+ * A rank did not say how the step ended; here it is undone. Fetch the parameters anew.
+ */
+#define GW_EXCHANGE_UNDECIDED 326
+
+/**
+ * Too few frames reached the server in time.
+ */
+#define GW_EXCHANGE_NO_QUORUM 327
+
+/**
+ * The answer of the server makes no sense.
+ */
+#define GW_EXCHANGE_BAD_VERDICT 328
+
+/**
+ * A message did not arrive in time.
+ */
+#define GW_EXCHANGE_TIMEOUT 351
+
+/**
+ * A message did not leave in time.
+ */
+#define GW_EXCHANGE_NO_ROOM 352
+
+/**
+ * A rank is gone.
+ */
+#define GW_EXCHANGE_DISCONNECTED 353
+
+/**
+ * The network has failed.
+ */
+#define GW_EXCHANGE_TRANSPORT 354
+
+/**
+ * The sender is not a member, or is this rank itself.
+ */
+#define GW_EXCHANGE_STRANGER 371
+
+/**
+ * The message belongs to another epoch.
+ */
+#define GW_EXCHANGE_OTHER_EPOCH 372
+
+/**
+ * The same sender has sent this tag before.
+ */
+#define GW_EXCHANGE_DUPLICATE 373
+
+/**
+ * The message belongs to a step that is over.
+ */
+#define GW_EXCHANGE_STALE 374
+
+/**
+ * Nobody has asked for the message yet, and its sender has sent too much ahead; hand it in later.
+ */
+#define GW_EXCHANGE_FULL 375
+
+/**
  * The version of the library that is linked, to compare with GW_VERSION_NUMBER.
  *
  * Threads: any, at any time.
@@ -378,6 +563,21 @@ typedef struct gw_codec gw_codec;
  * Threads: one at a time.
  */
 typedef struct gw_encoder gw_encoder;
+
+/**
+ * The exchange of a rank: it turns the gradients of all ranks into one mean, the same bits at every
+ * rank. It has no sockets, threads or clocks: you give it messages that arrived and the time, and it
+ * gives you messages to send. The network is yours.
+ *
+ * A step: gw_exchange_begin; gw_exchange_encode until it says GW_DONE; gw_exchange_complete until it
+ * says GW_DONE. Before each of these calls, send what gw_exchange_outgoing has. When one says
+ * GW_WAITING, wait for a message and hand it in with gw_exchange_receive, or for the time of
+ * gw_exchange_deadline. An error of encode or complete ends the step; whatever did not enter the mean is
+ * back in the memory.
+ *
+ * Threads: one at a time.
+ */
+typedef struct gw_exchange gw_exchange;
 
 /**
  * A frame that passed every check. What is done with it cannot fail for what it holds. It needs the
@@ -1131,6 +1331,248 @@ gw_result gw_outline_init(void *memory,
                           size_t byte_count,
                           const gw_limits *limits,
                           gw_outline **outline);
+
+/* ======== Exchange ======== */
+
+/**
+ * A sum where the codec allows it, a server for packets, else all-gather.
+ */
+#define GW_ROUTE_BEST 0
+
+/**
+ * Every rank sends its frame to every other.
+ */
+#define GW_ROUTE_ALL_GATHER 1
+
+/**
+ * Every rank sums a part of the coordinates and sends the sums to all: for sparse codecs.
+ */
+#define GW_ROUTE_SPARSE 2
+
+/**
+ * Payloads are summed along a ring: for codecs with GW_CAN_SUM.
+ */
+#define GW_ROUTE_RING 3
+
+/**
+ * Payloads are summed along a tree: the same, for short payloads.
+ */
+#define GW_ROUTE_TREE 4
+
+/**
+ * Rank 0 is a member that receives all frames and answers with the mean, as f32. With packets, a step needs
+ * the frames of rank 0 alone.
+ */
+#define GW_ROUTE_SERVER 5
+
+/**
+ * A piece of work was done. Send what is queued, and call again.
+ */
+#define GW_WORKED 0
+
+/**
+ * A message is missing, or one has not left. Call again when one came or left, or at the deadline.
+ */
+#define GW_WAITING 1
+
+/**
+ * All of it is done.
+ */
+#define GW_DONE 2
+
+/**
+ * Bytes of a tag: which message of which step this is. It travels with the message, as it is.
+ */
+#define GW_TAG_BYTES 20
+
+/**
+ * Time that never comes.
+ */
+#define GW_NEVER UINT64_MAX
+
+/**
+ * Allocates an exchange of gradients of that layout by a codec, on a route. Both are copied.
+ * gw_exchange_free frees it.
+ *
+ * Errors: GW_ERROR_OUT_OF_RANGE for a route that is none of GW_ROUTE_, GW_EXCHANGE_NOT_LINEAR,
+ * GW_EXCHANGE_NO_FRAMES, GW_EXCHANGE_NOT_SPARSE, GW_EXCHANGE_GOSSIP and GW_EXCHANGE_PACKETS for a codec
+ * that the route does not take, GW_ERROR_NOT_SUPPORTED for the key `clip`, GW_ERROR_LAYOUT for a layout
+ * of gw_layout_init_opaque, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT, GW_ERROR_NO_HEAP.
+ */
+gw_result gw_exchange_new(const gw_codec *codec,
+                          const gw_layout *layout,
+                          uint32_t route,
+                          gw_exchange **exchange);
+
+/**
+ * Frees an exchange. NULL is nothing to free.
+ *
+ * Errors: GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_exchange_free(gw_exchange *exchange);
+
+/**
+ * Begins a step of the ranks `members`, in any order, this rank among them. `epoch` grows with every
+ * change of the members. `fail_stop` is not 0 where every message arrives unless the run ends for all,
+ * as over TCP connections that nobody opens again; else all ranks vote at the end of a step. The
+ * gradient must be encoded at the time `by`. Time is in nanoseconds from any moment that stays the same;
+ * GW_NEVER is never.
+ *
+ * The memory, NULL for a codec without GW_CAN_KEEP, must stay until the step is over, and nobody else
+ * may use it. All ranks begin the same steps in the same order, with the same seed.
+ *
+ * Errors: GW_EXCHANGE_BUSY during a step, GW_ERROR_OUT_OF_RANGE for a rank that is not among the members
+ * or not below GW_RANKS, GW_EXCHANGE_TOO_MANY_WORKERS, GW_ENCODE_MEMORY_INCOMPLETE without the memory,
+ * GW_ERROR_WRONG_LAYOUT, GW_ERROR_NULL_POINTER, GW_ERROR_MISALIGNED, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_exchange_begin(gw_exchange *exchange,
+                            uint32_t rank,
+                            const uint32_t *members,
+                            size_t member_count,
+                            uint32_t epoch,
+                            uint32_t fail_stop,
+                            uint64_t seed,
+                            uint64_t step,
+                            gw_memory *memory,
+                            uint64_t now,
+                            uint64_t by);
+
+/**
+ * Encodes and sends, piece by piece. `*progress` becomes GW_WORKED, GW_WAITING or GW_DONE. The values
+ * are the same in every call of a step, as many as the layout has.
+ *
+ * Errors: they end the step, except for GW_ERROR_ and GW_EXCHANGE_NOT_STARTED. As gw_encode, and
+ * GW_EXCHANGE_. gw_exchange_error_text says more.
+ */
+gw_result gw_exchange_encode(gw_exchange *exchange,
+                             const float *values,
+                             size_t count,
+                             uint64_t now,
+                             uint32_t *progress);
+
+/**
+ * Receives, adds and divides, piece by piece. `*progress` becomes GW_WORKED, GW_WAITING or GW_DONE: then
+ * the mean of all ranks is in `mean`, as many values as the layout has. `mean` is the same in every call
+ * of a step. The first call sets the time by which the mean must be there, `by`.
+ *
+ * Errors: as gw_exchange_encode. GW_EXCHANGE_NOT_STARTED before gw_exchange_encode is done.
+ */
+gw_result gw_exchange_complete(gw_exchange *exchange,
+                               float *mean,
+                               size_t count,
+                               uint64_t now,
+                               uint64_t by,
+                               uint32_t *progress);
+
+/**
+ * The next message to send: its number, its receiver, its tag of GW_TAG_BYTES and its bytes. `*bytes` is
+ * NULL if there is none. The bytes stay where they are until gw_exchange_sent, gw_exchange_no_room or
+ * gw_exchange_not_sent is called with the number, or the step is over.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_MISALIGNED, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_exchange_outgoing(const gw_exchange *exchange,
+                               uint64_t *number,
+                               uint32_t *to,
+                               uint8_t *tag,
+                               const uint8_t **bytes,
+                               size_t *byte_count);
+
+/**
+ * The message of that number has left.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_exchange_sent(gw_exchange *exchange, uint64_t number);
+
+/**
+ * There is no room for the message of that number now. Others may leave meanwhile; after
+ * gw_exchange_retry it is tried again.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_exchange_no_room(gw_exchange *exchange, uint64_t number, uint64_t now);
+
+/**
+ * There may be room again for messages that found none.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_exchange_retry(gw_exchange *exchange);
+
+/**
+ * The network can never send the message of that number to `to`. The step fails.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_exchange_not_sent(gw_exchange *exchange, uint64_t number, uint32_t to);
+
+/**
+ * Takes a message that arrived: who sent it, its tag, its bytes. In any order, early ones too; it is
+ * copied. The order of arrival never changes the mean.
+ *
+ * Errors: why it is not taken; the step goes on. GW_EXCHANGE_STRANGER, GW_EXCHANGE_OTHER_EPOCH,
+ * GW_EXCHANGE_DUPLICATE, GW_EXCHANGE_STALE: drop it. GW_EXCHANGE_FULL: nobody asked for it yet, and its
+ * sender has sent too much ahead; hand it in again later. GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_exchange_receive(gw_exchange *exchange,
+                              uint32_t from,
+                              const uint8_t *tag,
+                              const uint8_t *bytes,
+                              size_t byte_count);
+
+/**
+ * When to call again, even if nothing arrives.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_exchange_deadline(const gw_exchange *exchange, uint64_t *time);
+
+/**
+ * Nothing more comes from a rank. Its messages that arrived still count.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_exchange_peer_lost(gw_exchange *exchange, uint32_t rank);
+
+/**
+ * The network has failed: so does the step.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_exchange_fail(gw_exchange *exchange);
+
+/**
+ * Of the last step that is done: how many ranks are in the mean, the bytes of this rank's frame or
+ * payload, and the coordinates that it sent. Each may be NULL.
+ *
+ * Errors: GW_EXCHANGE_NOT_STARTED if there is none, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_exchange_report(const gw_exchange *exchange,
+                             size_t *contributors,
+                             size_t *frame_bytes,
+                             size_t *sent_values);
+
+/**
+ * Why the last step failed, in words, with the rank that caused it; an empty text if it did not. As
+ * gw_codec_explain.
+ *
+ * Errors: GW_ENCODE_BUFFER_TOO_SMALL, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_exchange_error_text(const gw_exchange *exchange,
+                                 char *out,
+                                 size_t room,
+                                 size_t *needed);
+
+/**
+ * Sets the share of the coordinates that is sent from the next step on, from 1e-9 to 1. All ranks set
+ * the same for the same steps.
+ *
+ * Errors: GW_EXCHANGE_BUSY during a step, GW_ERROR_OUT_OF_RANGE, GW_EXCHANGE_CONFLICT for a codec that
+ * has no density, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_exchange_set_density(gw_exchange *exchange,
+                                  double density);
 
 /* ======== Limits ======== */
 

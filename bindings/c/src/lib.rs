@@ -20,6 +20,8 @@ pub mod encoder;
 pub mod frame;
 pub mod memory;
 pub mod outline;
+// A step of all ranks.
+pub mod exchange;
 // The rest.
 pub mod draws;
 pub mod simple;

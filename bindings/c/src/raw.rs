@@ -220,6 +220,7 @@ impl<O: Object> Place<O> {
     /// `size` bytes at `memory` are there to write, and nobody else uses them until the object is no
     /// longer used.
     pub(crate) unsafe fn open(memory: *mut c_void, size: usize) -> Outcome<Self> {
+        const { assert!(align_of::<Placed<O::Value>>() <= GW_ALIGNMENT) };
         check(memory.cast::<u64>())?;
         let own = size_of::<Placed<O::Value>>();
         let left = size.checked_sub(own).ok_or(GW_ERROR_OBJECT_TOO_SMALL)?;

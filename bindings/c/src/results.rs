@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char};
 
 /// What a call returns: GW_OK, or the number of an error. A number never changes its meaning, and is
 /// never used for another. 1 to 99: from encoding; 101 to 199: from reading bytes; 201 to 299: from this
-/// interface. gw_result_name and gw_result_text put it into words.
+/// interface; 301 to 399: from an exchange. gw_result_name and gw_result_text put it into words.
 pub type gw_result = u32;
 
 /// Success.
@@ -109,6 +109,80 @@ pub const GW_ERROR_NOT_UTF8: gw_result = 216;
 pub const GW_ERROR_NOT_SUPPORTED: gw_result = 217;
 /// The frame is not void.
 pub const GW_ERROR_NOT_VOID: gw_result = 218;
+/// The codec's payloads cannot be summed, so this route does not take it.
+pub const GW_EXCHANGE_NOT_LINEAR: gw_result = 301;
+/// The codec has rounds of sums and no frames, so only routes of sums take it.
+pub const GW_EXCHANGE_NO_FRAMES: gw_result = 302;
+/// The codec has rounds before its frame: only all-gather takes it.
+pub const GW_EXCHANGE_ROUNDS_FIRST: gw_result = 303;
+/// A codec for the way back of the mean, on a route without a server.
+pub const GW_EXCHANGE_NO_DOWNLINK: gw_result = 304;
+/// There are more ranks than the codec's payloads can sum.
+pub const GW_EXCHANGE_TOO_MANY_WORKERS: gw_result = 305;
+/// The codec sends every coordinate: the sparse route would gain nothing.
+pub const GW_EXCHANGE_NOT_SPARSE: gw_result = 306;
+/// A mean over senders does not exist here.
+pub const GW_EXCHANGE_NO_SENDERS: gw_result = 307;
+/// The codec keeps other things in the memory than the one before it.
+pub const GW_EXCHANGE_OTHER_MEMORY: gw_result = 308;
+/// The codec cannot follow the one before it.
+pub const GW_EXCHANGE_CONFLICT: gw_result = 309;
+/// A step is one message on this route.
+pub const GW_EXCHANGE_ONE_MESSAGE: gw_result = 310;
+/// Packets need a server that says which of them arrived.
+pub const GW_EXCHANGE_PACKETS: gw_result = 311;
+/// The norm cap is not a finite multiple of at least 1.
+pub const GW_EXCHANGE_NORM_CAP: gw_result = 312;
+/// A norm cap does not go with packets.
+pub const GW_EXCHANGE_CAPPED_PACKETS: gw_result = 313;
+/// The codec works between two neighbours and makes no mean over all.
+pub const GW_EXCHANGE_GOSSIP: gw_result = 314;
+/// The codec makes a mean over all ranks, not between two neighbours.
+pub const GW_EXCHANGE_NOT_GOSSIP: gw_result = 315;
+/// The step before this one is not over.
+pub const GW_EXCHANGE_BUSY: gw_result = 316;
+/// No step has begun, or the call before this one is not done.
+pub const GW_EXCHANGE_NOT_STARTED: gw_result = 317;
+/// The server could not encode the mean.
+pub const GW_EXCHANGE_DOWNLINK: gw_result = 318;
+/// The frame of a rank belongs to another step.
+pub const GW_EXCHANGE_WRONG_STEP: gw_result = 319;
+/// The frame of a rank has another codec, other units or another divisor.
+pub const GW_EXCHANGE_WRONG_UNITS: gw_result = 320;
+/// The mean is not finite.
+pub const GW_EXCHANGE_NON_FINITE_MEAN: gw_result = 321;
+/// The step is void: a rank reported that its gradient cannot be encoded.
+pub const GW_EXCHANGE_VOID: gw_result = 322;
+/// The payload of a rank is not finite.
+pub const GW_EXCHANGE_NON_FINITE_PAYLOAD: gw_result = 323;
+/// A rank refused a part of its coordinates, so there is no sum of them.
+pub const GW_EXCHANGE_NO_SUM: gw_result = 324;
+/// The step failed at a rank, and so at all of them.
+pub const GW_EXCHANGE_NOT_AGREED: gw_result = 325;
+/// A rank did not say how the step ended; here it is undone. Fetch the parameters anew.
+pub const GW_EXCHANGE_UNDECIDED: gw_result = 326;
+/// Too few frames reached the server in time.
+pub const GW_EXCHANGE_NO_QUORUM: gw_result = 327;
+/// The answer of the server makes no sense.
+pub const GW_EXCHANGE_BAD_VERDICT: gw_result = 328;
+/// A message did not arrive in time.
+pub const GW_EXCHANGE_TIMEOUT: gw_result = 351;
+/// A message did not leave in time.
+pub const GW_EXCHANGE_NO_ROOM: gw_result = 352;
+/// A rank is gone.
+pub const GW_EXCHANGE_DISCONNECTED: gw_result = 353;
+/// The network has failed.
+pub const GW_EXCHANGE_TRANSPORT: gw_result = 354;
+/// The sender is not a member, or is this rank itself.
+pub const GW_EXCHANGE_STRANGER: gw_result = 371;
+/// The message belongs to another epoch.
+pub const GW_EXCHANGE_OTHER_EPOCH: gw_result = 372;
+/// The same sender has sent this tag before.
+pub const GW_EXCHANGE_DUPLICATE: gw_result = 373;
+/// The message belongs to a step that is over.
+pub const GW_EXCHANGE_STALE: gw_result = 374;
+/// Nobody has asked for the message yet, and its sender has sent too much ahead; hand it in later.
+pub const GW_EXCHANGE_FULL: gw_result = 375;
 
 const ALL: &[(gw_result, &CStr, &CStr)] = &[
     (GW_OK, c"GW_OK", c"Success."),
@@ -282,6 +356,107 @@ const ALL: &[(gw_result, &CStr, &CStr)] = &[
     (GW_ERROR_NOT_UTF8, c"GW_ERROR_NOT_UTF8", c"A text is not UTF-8."),
     (GW_ERROR_NOT_SUPPORTED, c"GW_ERROR_NOT_SUPPORTED", c"The codec has no such parameter."),
     (GW_ERROR_NOT_VOID, c"GW_ERROR_NOT_VOID", c"The frame is not void."),
+    (
+        GW_EXCHANGE_NOT_LINEAR,
+        c"GW_EXCHANGE_NOT_LINEAR",
+        c"The codec's payloads cannot be summed, so this route does not take it.",
+    ),
+    (
+        GW_EXCHANGE_NO_FRAMES,
+        c"GW_EXCHANGE_NO_FRAMES",
+        c"The codec has rounds of sums and no frames, so only routes of sums take it.",
+    ),
+    (
+        GW_EXCHANGE_ROUNDS_FIRST,
+        c"GW_EXCHANGE_ROUNDS_FIRST",
+        c"The codec has rounds before its frame: only all-gather takes it.",
+    ),
+    (
+        GW_EXCHANGE_NO_DOWNLINK,
+        c"GW_EXCHANGE_NO_DOWNLINK",
+        c"A codec for the way back of the mean, on a route without a server.",
+    ),
+    (
+        GW_EXCHANGE_TOO_MANY_WORKERS,
+        c"GW_EXCHANGE_TOO_MANY_WORKERS",
+        c"There are more ranks than the codec's payloads can sum.",
+    ),
+    (
+        GW_EXCHANGE_NOT_SPARSE,
+        c"GW_EXCHANGE_NOT_SPARSE",
+        c"The codec sends every coordinate: the sparse route would gain nothing.",
+    ),
+    (GW_EXCHANGE_NO_SENDERS, c"GW_EXCHANGE_NO_SENDERS", c"A mean over senders does not exist here."),
+    (
+        GW_EXCHANGE_OTHER_MEMORY,
+        c"GW_EXCHANGE_OTHER_MEMORY",
+        c"The codec keeps other things in the memory than the one before it.",
+    ),
+    (GW_EXCHANGE_CONFLICT, c"GW_EXCHANGE_CONFLICT", c"The codec cannot follow the one before it."),
+    (GW_EXCHANGE_ONE_MESSAGE, c"GW_EXCHANGE_ONE_MESSAGE", c"A step is one message on this route."),
+    (GW_EXCHANGE_PACKETS, c"GW_EXCHANGE_PACKETS", c"Packets need a server that says which of them arrived."),
+    (GW_EXCHANGE_NORM_CAP, c"GW_EXCHANGE_NORM_CAP", c"The norm cap is not a finite multiple of at least 1."),
+    (GW_EXCHANGE_CAPPED_PACKETS, c"GW_EXCHANGE_CAPPED_PACKETS", c"A norm cap does not go with packets."),
+    (
+        GW_EXCHANGE_GOSSIP,
+        c"GW_EXCHANGE_GOSSIP",
+        c"The codec works between two neighbours and makes no mean over all.",
+    ),
+    (
+        GW_EXCHANGE_NOT_GOSSIP,
+        c"GW_EXCHANGE_NOT_GOSSIP",
+        c"The codec makes a mean over all ranks, not between two neighbours.",
+    ),
+    (GW_EXCHANGE_BUSY, c"GW_EXCHANGE_BUSY", c"The step before this one is not over."),
+    (
+        GW_EXCHANGE_NOT_STARTED,
+        c"GW_EXCHANGE_NOT_STARTED",
+        c"No step has begun, or the call before this one is not done.",
+    ),
+    (GW_EXCHANGE_DOWNLINK, c"GW_EXCHANGE_DOWNLINK", c"The server could not encode the mean."),
+    (GW_EXCHANGE_WRONG_STEP, c"GW_EXCHANGE_WRONG_STEP", c"The frame of a rank belongs to another step."),
+    (
+        GW_EXCHANGE_WRONG_UNITS,
+        c"GW_EXCHANGE_WRONG_UNITS",
+        c"The frame of a rank has another codec, other units or another divisor.",
+    ),
+    (GW_EXCHANGE_NON_FINITE_MEAN, c"GW_EXCHANGE_NON_FINITE_MEAN", c"The mean is not finite."),
+    (
+        GW_EXCHANGE_VOID,
+        c"GW_EXCHANGE_VOID",
+        c"The step is void: a rank reported that its gradient cannot be encoded.",
+    ),
+    (
+        GW_EXCHANGE_NON_FINITE_PAYLOAD,
+        c"GW_EXCHANGE_NON_FINITE_PAYLOAD",
+        c"The payload of a rank is not finite.",
+    ),
+    (
+        GW_EXCHANGE_NO_SUM,
+        c"GW_EXCHANGE_NO_SUM",
+        c"A rank refused a part of its coordinates, so there is no sum of them.",
+    ),
+    (GW_EXCHANGE_NOT_AGREED, c"GW_EXCHANGE_NOT_AGREED", c"The step failed at a rank, and so at all of them."),
+    (
+        GW_EXCHANGE_UNDECIDED,
+        c"GW_EXCHANGE_UNDECIDED",
+        c"A rank did not say how the step ended; here it is undone. Fetch the parameters anew.",
+    ),
+    (GW_EXCHANGE_NO_QUORUM, c"GW_EXCHANGE_NO_QUORUM", c"Too few frames reached the server in time."),
+    (GW_EXCHANGE_BAD_VERDICT, c"GW_EXCHANGE_BAD_VERDICT", c"The answer of the server makes no sense."),
+    (GW_EXCHANGE_TIMEOUT, c"GW_EXCHANGE_TIMEOUT", c"A message did not arrive in time."),
+    (GW_EXCHANGE_NO_ROOM, c"GW_EXCHANGE_NO_ROOM", c"A message did not leave in time."),
+    (GW_EXCHANGE_DISCONNECTED, c"GW_EXCHANGE_DISCONNECTED", c"A rank is gone."),
+    (GW_EXCHANGE_TRANSPORT, c"GW_EXCHANGE_TRANSPORT", c"The network has failed."),
+    (GW_EXCHANGE_STRANGER, c"GW_EXCHANGE_STRANGER", c"The sender is not a member, or is this rank itself."),
+    (GW_EXCHANGE_OTHER_EPOCH, c"GW_EXCHANGE_OTHER_EPOCH", c"The message belongs to another epoch."),
+    (GW_EXCHANGE_DUPLICATE, c"GW_EXCHANGE_DUPLICATE", c"The same sender has sent this tag before."),
+    (GW_EXCHANGE_STALE, c"GW_EXCHANGE_STALE", c"The message belongs to a step that is over."),
+    (
+        GW_EXCHANGE_FULL,
+        c"GW_EXCHANGE_FULL",
+        c"Nobody has asked for the message yet, and its sender has sent too much ahead; hand it in later.",
+    ),
 ];
 
 /// The name of a result, as this header spells it; "unknown" for a number that is none. The text is
@@ -320,11 +495,15 @@ mod tests {
         name
     }
 
-    /// The lines `Self::Variant… => number,` of the codec crate.
-    fn errors_of_codecs() -> Vec<(gw_result, String)> {
-        let source = include_str!("../../../core/src/error.rs");
+    /// The lines `Self::Variant… => number,` of the codec crate and of the transports.
+    fn numbered_errors() -> Vec<(gw_result, String)> {
+        let source = concat!(
+            include_str!("../../../core/src/error.rs"),
+            include_str!("../../../transports/src/exchange/error.rs")
+        );
         let lines = source.lines().filter_map(|line| line.trim().strip_prefix("Self::")?.split_once(" => "));
         let numbered = lines.filter_map(|(variant, number)| {
+            let variant = variant.split_once("TransportError::").map_or(variant, |(_, inner)| inner);
             let end = variant.find(|c: char| !c.is_alphanumeric()).unwrap_or(variant.len());
             Some((number.strip_suffix(',')?.parse().ok()?, shout(&variant[..end])))
         });
@@ -332,11 +511,12 @@ mod tests {
     }
 
     #[test]
-    fn every_error_of_the_codec_crate_has_its_number_and_name() {
-        let errors = errors_of_codecs();
-        assert!(errors.len() > 30, "the source could not be read");
+    fn every_error_has_its_number_and_name() {
+        let errors = numbered_errors();
+        assert!(errors.len() > 60, "the source could not be read");
         for (number, variant) in errors {
-            let name = format!("GW_{}_{variant}", if number < 100 { "ENCODE" } else { "DECODE" });
+            let kind = ["ENCODE", "DECODE", "ERROR", "EXCHANGE"][number as usize / 100];
+            let name = format!("GW_{kind}_{variant}");
             let found = ALL.iter().find(|(other, ..)| *other == number).map(|(_, name, _)| name.to_str());
             assert_eq!(found, Some(Ok(&name[..])));
         }

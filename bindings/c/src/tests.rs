@@ -8,6 +8,7 @@ const SOURCES: &[&str] = &[
     include_str!("codec.rs"),
     include_str!("draws.rs"),
     include_str!("encoder.rs"),
+    include_str!("exchange.rs"),
     include_str!("frame.rs"),
     include_str!("layout.rs"),
     include_str!("limits.rs"),

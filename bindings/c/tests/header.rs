@@ -20,7 +20,7 @@ const MACROS: &str = "
 /// come before all of them, as objects, and `_size` and `_init` have a section of their own.
 const SECTIONS: &[(&str, &[&str])] = &[
     (RESULTS, &["GW_VERSION", "gw_version", "gw_format", "GW_OK", "GW_ENCODE_", "GW_DECODE_", "GW_ERROR_"]),
-    (RESULTS, &["gw_result"]),
+    (RESULTS, &["GW_EXCHANGE_", "gw_result"]),
     (OBJECTS, &[]),
     ("Simple: codecs", &["gw_codec", "GW_CAN_"]),
     ("Simple: layouts", &["gw_layout"]),
@@ -39,6 +39,10 @@ const SECTIONS: &[(&str, &[&str])] = &[
     ),
     ("Simple: reading", &["gw_add", "gw_frame", "GW_HEADER_BYTES", "gw_value_visitor", "gw_void_read"]),
     (OWN_MEMORY, &["GW_ALIGNMENT"]),
+    (
+        "Exchange",
+        &["gw_exchange", "GW_ROUTE_", "GW_WORKED", "GW_WAITING", "GW_DONE", "GW_TAG_BYTES", "GW_NEVER"],
+    ),
     ("Limits", &["gw_limits"]),
     ("Looking into a frame", &["gw_outline"]),
     ("Random draws", &["gw_draw"]),

@@ -1,0 +1,324 @@
+/*
+ * Three ranks in one program, on every route, with messages that arrive in any order and twice; and steps that fail: a
+ * rank that is lost, time that runs out, a frame that was damaged, a gradient that is not finite, and calls out of
+ * order. What a failed step did not use is back in the memories.
+ */
+#include <gradwire.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPECT(condition) expect(condition, #condition, __LINE__)
+#define RESULT(call, expected) result_is(call, expected, #call, __LINE__)
+#define OK(call) RESULT(call, GW_OK)
+
+static void expect(int holds, const char *what, int line) {
+  if (!holds) {
+    printf("line %d does not hold: %s\n", line, what);
+    exit(1);
+  }
+}
+
+static void result_is(gw_result result, gw_result expected, const char *what, int line) {
+  if (result != expected) {
+    printf("line %d: %s is %s instead of %s\n", line, what, gw_result_name(result), gw_result_name(expected));
+    exit(1);
+  }
+}
+
+enum { N = 60, RANKS = 3, ROOM = 64, LONGEST = GW_FRAME_BOUND(N) };
+
+struct message {
+  uint32_t from, to;
+  uint8_t tag[GW_TAG_BYTES];
+  uint8_t bytes[LONGEST];
+  size_t count;
+};
+
+struct rank {
+  gw_exchange *exchange;
+  gw_memory *memory;
+  float gradient[N], mean[N];
+  gw_result ended;
+  int is_encoded, is_done;
+};
+
+static struct message posted[ROOM];
+static size_t posted_count;
+static struct rank ranks[RANKS];
+static gw_codec *codec;
+static gw_layout *layout;
+static uint64_t seed = 1;
+
+static uint32_t below(uint32_t bound) {
+  seed = seed * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)(seed >> 33) % bound;
+}
+
+static void make(const char *spelling, uint32_t route) {
+  uint32_t can;
+  OK(gw_codec_new(spelling, &codec));
+  OK(gw_codec_capabilities(codec, &can));
+  for (int i = 0; i < RANKS; i++) {
+    struct rank *rank = &ranks[i];
+    memset(rank, 0, sizeof *rank);
+    OK(gw_exchange_new(codec, layout, route, &rank->exchange));
+    if (can & GW_CAN_KEEP) OK(gw_memory_new(codec, layout, &rank->memory));
+    for (int j = 0; j < N; j++) rank->gradient[j] = (float)((j * 37 + i * 11) % 61 - 30) / 8;
+  }
+}
+
+static void unmake(void) {
+  for (int i = 0; i < RANKS; i++) gw_exchange_free(ranks[i].exchange), gw_memory_free(ranks[i].memory);
+  gw_codec_free(codec);
+}
+
+static void begin(uint64_t step, uint64_t by) {
+  const uint32_t members[RANKS] = {2, 0, 1};
+  posted_count = 0;
+  for (uint32_t i = 0; i < RANKS; i++) {
+    ranks[i].is_encoded = ranks[i].is_done = 0;
+    OK(gw_exchange_begin(ranks[i].exchange, i, members, RANKS, 0, 1, 5, step, ranks[i].memory, 0, by));
+  }
+}
+
+static void post(uint32_t from) {
+  for (;;) {
+    uint64_t number;
+    const uint8_t *bytes;
+    struct message *message = &posted[posted_count];
+    EXPECT(posted_count < ROOM);
+    OK(gw_exchange_outgoing(ranks[from].exchange, &number, &message->to, message->tag, &bytes, &message->count));
+    if (!bytes) return;
+    EXPECT(message->count <= LONGEST);
+    memcpy(message->bytes, bytes, message->count);
+    message->from = from;
+    posted_count++;
+    OK(gw_exchange_sent(ranks[from].exchange, number));
+  }
+}
+
+/* One call of one rank. */
+static void call(uint32_t i, uint64_t now, uint64_t by) {
+  struct rank *rank = &ranks[i];
+  uint32_t progress;
+  if (rank->is_done) return;
+  if (!rank->is_encoded) {
+    rank->ended = gw_exchange_encode(rank->exchange, rank->gradient, N, now, &progress);
+    rank->is_encoded = progress == GW_DONE;
+    progress = GW_WORKED;
+  } else {
+    rank->ended = gw_exchange_complete(rank->exchange, rank->mean, N, now, by, &progress);
+  }
+  rank->is_done = progress == GW_DONE || rank->ended != GW_OK;
+  post(i);
+}
+
+/* Calls ranks in any order, and delivers in any order, some messages twice, until nobody gets further. */
+static void run(uint64_t now, uint64_t by) {
+  for (int idle = 0; idle < 200; idle++) {
+    call(below(RANKS), now, by);
+    if (posted_count > 0) {
+      uint32_t at = below((uint32_t)posted_count);
+      struct message *message = &posted[at];
+      gw_exchange *to = ranks[message->to].exchange;
+      gw_result taken = gw_exchange_receive(to, message->from, message->tag, message->bytes, message->count);
+      EXPECT(taken == GW_OK || taken == GW_EXCHANGE_DUPLICATE || taken == GW_EXCHANGE_STALE);
+      if (taken != GW_OK || below(4) > 0) *message = posted[--posted_count];
+      idle = 0;
+    }
+  }
+}
+
+static void all_agree(const char *spelling, uint32_t route) {
+  size_t contributors, bytes, sent;
+  make(spelling, route);
+  for (uint64_t step = 0; step < 5; step++) {
+    begin(step, 1000);
+    run(0, 1000);
+    for (int i = 0; i < RANKS; i++) {
+      OK(ranks[i].ended);
+      EXPECT(ranks[i].is_done && memcmp(ranks[i].mean, ranks[0].mean, sizeof ranks[0].mean) == 0);
+      OK(gw_exchange_report(ranks[i].exchange, &contributors, &bytes, &sent));
+      EXPECT(contributors == RANKS && bytes > 0 && sent > 0);
+    }
+  }
+  unmake();
+}
+
+/* The residuals of the first ranks are residual + gradient, bit for bit: nothing was lost. */
+static void keeps_everything(int count) {
+  for (int i = 0; i < count; i++) {
+    const float *kept;
+    OK(gw_memory_residual(ranks[i].memory, &kept, NULL));
+    for (int j = 0; j < N; j++) EXPECT(kept[j] == ranks[i].gradient[j]);
+  }
+}
+
+static void failures(void) {
+  char text[200];
+  uint64_t deadline;
+  /* Time runs out, since rank 2 never sends. */
+  make("topk:density=0.1", GW_ROUTE_ALL_GATHER);
+  begin(0, 1000);
+  for (int i = 0; i < 40; i++) call(0, 0, 1000), call(1, 0, 1000);
+  OK(gw_exchange_deadline(ranks[0].exchange, &deadline));
+  EXPECT(deadline == 1000 && !ranks[0].is_done);
+  posted_count = 0;
+  for (int i = 0; i < 40; i++) call(0, 1000, 1000);
+  RESULT(ranks[0].ended, GW_EXCHANGE_TIMEOUT);
+  OK(gw_exchange_error_text(ranks[0].exchange, text, sizeof text, NULL));
+  EXPECT(strstr(text, "rank 1") != NULL);
+  unmake();
+
+  /* Rank 2 is lost before it sent. */
+  make("topk:density=0.1", GW_ROUTE_ALL_GATHER);
+  begin(0, 1000);
+  for (int i = 0; i < 40; i++) call(0, 0, 1000), call(1, 0, 1000);
+  OK(gw_exchange_peer_lost(ranks[0].exchange, 2));
+  OK(gw_exchange_peer_lost(ranks[1].exchange, 2));
+  ranks[2].is_done = 1;
+  run(0, 1000);
+  RESULT(ranks[0].ended, GW_EXCHANGE_DISCONNECTED);
+  RESULT(ranks[1].ended, GW_EXCHANGE_DISCONNECTED);
+  keeps_everything(2);
+  /* And its own network fails. */
+  OK(gw_exchange_fail(ranks[2].exchange));
+  ranks[2].is_done = 0;
+  for (int i = 0; i < 40; i++) call(2, 0, 1000);
+  RESULT(ranks[2].ended, GW_EXCHANGE_TRANSPORT);
+  keeps_everything(3);
+  unmake();
+
+  /* A bit of a frame is turned on its way: nobody takes it, and the memories hold everything. */
+  make("topk:density=0.1", GW_ROUTE_ALL_GATHER);
+  begin(0, 1000);
+  for (int i = 0; i < 40; i++) call(0, 0, 1000), call(1, 0, 1000), call(2, 0, 1000);
+  EXPECT(posted_count == RANKS * (RANKS - 1));
+  for (size_t i = 0; i < posted_count; i++) posted[i].bytes[posted[i].count - 1] ^= 1;
+  run(0, 1000);
+  for (int i = 0; i < RANKS; i++) RESULT(ranks[i].ended, GW_DECODE_CHECKSUM_MISMATCH);
+  keeps_everything(RANKS);
+  unmake();
+
+  /* A gradient that is not finite makes the step void at all. */
+  make("topk:density=0.1", GW_ROUTE_ALL_GATHER);
+  ranks[1].gradient[3] = NAN;
+  begin(0, 1000);
+  run(0, 1000);
+  RESULT(ranks[1].ended, GW_ENCODE_NON_FINITE_INPUT);
+  RESULT(ranks[0].ended, GW_EXCHANGE_VOID);
+  RESULT(ranks[2].ended, GW_EXCHANGE_VOID);
+  OK(gw_exchange_error_text(ranks[0].exchange, text, sizeof text, NULL));
+  EXPECT(strstr(text, "rank 1") != NULL && strstr(text, "coordinate 3") != NULL);
+  unmake();
+}
+
+static void wrong_calls(void) {
+  const uint32_t members[2] = {0, 1};
+  uint32_t progress, to;
+  uint64_t number;
+  size_t count;
+  uint8_t tag[GW_TAG_BYTES] = {0}, bytes[1] = {0};
+  const uint8_t *at;
+  gw_exchange *exchange, *other;
+  gw_memory *memory;
+  gw_layout *longer;
+  float values[N] = {0}, mean[N];
+  char text[8];
+  OK(gw_codec_new("topk", &codec));
+  OK(gw_layout_new_flat(N + 1, &longer));
+  RESULT(gw_exchange_new(codec, layout, GW_ROUTE_RING, &exchange), GW_EXCHANGE_NOT_LINEAR);
+  RESULT(gw_exchange_new(codec, layout, 6, &exchange), GW_ERROR_OUT_OF_RANGE);
+  RESULT(gw_exchange_new(NULL, layout, 1, &exchange), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_new(codec, NULL, 1, &exchange), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_new(codec, layout, 1, NULL), GW_ERROR_NULL_POINTER);
+  OK(gw_exchange_new(codec, layout, GW_ROUTE_BEST, &exchange));
+  OK(gw_memory_new(codec, longer, &memory));
+  RESULT(gw_exchange_begin(exchange, 0, members, 2, 0, 1, 1, 0, memory, 0, 9), GW_ERROR_WRONG_LAYOUT);
+  gw_memory_free(memory);
+  OK(gw_memory_new(codec, layout, &memory));
+  RESULT(gw_exchange_encode(exchange, values, N, 0, &progress), GW_EXCHANGE_NOT_STARTED);
+  RESULT(gw_exchange_complete(exchange, mean, N, 0, 9, &progress), GW_EXCHANGE_NOT_STARTED);
+  RESULT(gw_exchange_report(exchange, NULL, NULL, NULL), GW_EXCHANGE_NOT_STARTED);
+  RESULT(gw_exchange_begin(exchange, 2, members, 2, 0, 1, 1, 0, memory, 0, 9), GW_ERROR_OUT_OF_RANGE);
+  RESULT(gw_exchange_begin(exchange, GW_ALL_RANKS, members, 2, 0, 1, 1, 0, memory, 0, 9), GW_ERROR_OUT_OF_RANGE);
+  RESULT(gw_exchange_begin(exchange, 0, NULL, 2, 0, 1, 1, 0, memory, 0, 9), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_begin(exchange, 0, members, 2, 0, 1, 1, 0, NULL, 0, 9), GW_ENCODE_MEMORY_INCOMPLETE);
+  OK(gw_exchange_outgoing(exchange, &number, &to, tag, &at, &count));
+  EXPECT(at == NULL && count == 0);
+  OK(gw_exchange_begin(exchange, 0, members, 2, 0, 1, 1, 7, memory, 0, 9));
+  RESULT(gw_exchange_begin(exchange, 0, members, 2, 0, 1, 1, 8, memory, 0, 9), GW_EXCHANGE_BUSY);
+  RESULT(gw_exchange_set_density(exchange, 0.5), GW_EXCHANGE_BUSY);
+  RESULT(gw_exchange_set_density(exchange, 2), GW_ERROR_OUT_OF_RANGE);
+  RESULT(gw_exchange_complete(exchange, mean, N, 0, 9, &progress), GW_EXCHANGE_NOT_STARTED);
+  RESULT(gw_exchange_encode(exchange, values, N - 1, 0, &progress), GW_ERROR_WRONG_LENGTH);
+  RESULT(gw_exchange_encode(exchange, NULL, N, 0, &progress), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_encode(exchange, values, N, 0, NULL), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_receive(exchange, 5, tag, bytes, 1), GW_EXCHANGE_STRANGER);
+  RESULT(gw_exchange_receive(exchange, 0, tag, bytes, 1), GW_EXCHANGE_STRANGER);
+  RESULT(gw_exchange_receive(exchange, 1, tag, bytes, 1), GW_EXCHANGE_STALE);
+  tag[4] = 7;
+  RESULT(gw_exchange_receive(exchange, 1, NULL, bytes, 1), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_receive(exchange, 1, tag, NULL, 1), GW_ERROR_NULL_POINTER);
+  OK(gw_exchange_receive(exchange, 1, tag, bytes, 1));
+  RESULT(gw_exchange_receive(exchange, 1, tag, bytes, 1), GW_EXCHANGE_DUPLICATE);
+  tag[0] = 1;
+  RESULT(gw_exchange_receive(exchange, 1, tag, bytes, 1), GW_EXCHANGE_OTHER_EPOCH);
+  /* Numbers of messages that are not queued are of no account. */
+  OK(gw_exchange_sent(exchange, 99));
+  OK(gw_exchange_no_room(exchange, 99, 0));
+  OK(gw_exchange_retry(exchange));
+  OK(gw_exchange_not_sent(exchange, 99, 1));
+  for (int i = 0; i < 9; i++) gw_exchange_encode(exchange, values, N, 0, &progress);
+  OK(gw_exchange_outgoing(exchange, &number, &to, tag, &at, &count));
+  OK(gw_exchange_not_sent(exchange, number, to));
+  gw_result result = GW_OK;
+  for (int i = 0; i < 9 && result == GW_OK; i++) result = gw_exchange_complete(exchange, mean, N, 0, 9, &progress);
+  EXPECT(result != GW_OK);
+  RESULT(gw_exchange_complete(exchange, mean, N, 0, 9, &progress), GW_EXCHANGE_NOT_STARTED);
+  /* Every pointer, and an object of another kind. */
+  RESULT(gw_exchange_begin(NULL, 0, members, 2, 0, 1, 1, 0, memory, 0, 9), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_encode(NULL, values, N, 0, &progress), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_complete(NULL, mean, N, 0, 9, &progress), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_complete(exchange, NULL, N, 0, 9, &progress), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_complete(exchange, mean, N, 0, 9, NULL), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_outgoing(NULL, &number, &to, tag, &at, &count), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_outgoing(exchange, &number, &to, tag, NULL, &count), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_outgoing(exchange, &number, &to, tag, &at, NULL), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_outgoing(exchange, &number, &to, NULL, &at, &count), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_sent(NULL, 0), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_no_room(NULL, 0, 0), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_retry(NULL), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_not_sent(NULL, 0, 0), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_receive(NULL, 1, tag, bytes, 1), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_deadline(NULL, &number), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_deadline(exchange, NULL), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_peer_lost(NULL, 1), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_fail(NULL), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_report(NULL, NULL, NULL, NULL), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_error_text(NULL, text, sizeof text, NULL), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_set_density(NULL, 0.5), GW_ERROR_NULL_POINTER);
+  other = (gw_exchange *)codec;
+  RESULT(gw_exchange_retry(other), GW_ERROR_NOT_AN_OBJECT);
+  RESULT(gw_exchange_free(other), GW_ERROR_NOT_AN_OBJECT);
+  OK(gw_exchange_free(NULL));
+  OK(gw_exchange_free(exchange));
+  gw_memory_free(memory), gw_layout_free(longer), gw_codec_free(codec);
+}
+
+int main(void) {
+  OK(gw_layout_new_flat(N, &layout));
+  all_agree("topk:density=0.1", GW_ROUTE_ALL_GATHER);
+  all_agree("qsgd:bits=4", GW_ROUTE_BEST);
+  all_agree("topk:density=0.1,values=bf16", GW_ROUTE_SPARSE);
+  all_agree("none", GW_ROUTE_RING);
+  all_agree("maxnorm:bits=8", GW_ROUTE_TREE);
+  all_agree("qsgd:bits=4", GW_ROUTE_SERVER);
+  all_agree("powersgd:rank=1", GW_ROUTE_BEST);
+  failures();
+  wrong_calls();
+  gw_layout_free(layout);
+  return 0;
+}
