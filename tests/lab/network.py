@@ -10,6 +10,7 @@ process would go to the core of another host.
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -38,6 +39,33 @@ MPI_PARAMETERS = {
     "oob_tcp_keepalive_intvl": "1",
     "oob_tcp_keepalive_probes": "3",
 }
+
+
+# A packet of a connection that is not known, and does not begin one, has the state `invalid`.
+FORGETS = """
+table inet forgets {
+    chain output {
+        type filter hook output priority 0;
+        ct state invalid counter drop
+    }
+    chain input {
+        type filter hook input priority 0;
+        ct state invalid counter drop
+    }
+}
+"""
+FORGETS_PORT = """
+table inet forgets_{own} {{
+    chain output {{
+        type filter hook output priority 0;
+        tcp sport {own} drop
+    }}
+    chain input {{
+        type filter hook input priority 0;
+        tcp dport {own} drop
+    }}
+}}
+"""
 
 
 def address(host):
@@ -90,6 +118,27 @@ class Network:
 
     def heal(self, host):
         _ip(f"link set v{host} up")
+
+    def forget_when_idle(self, host, seconds):
+        """From now on, the host forgets a connection that was idle for so long, as a router does that translates addresses:
+        what is sent over it is dropped, and nobody is told."""
+        for name, value in [("tcp_loose", 0), ("tcp_timeout_established", seconds)]:
+            self._in(host, f"sysctl -q -w net.netfilter.nf_conntrack_{name}={value}")
+        self._in(host, "nft -f -", input=FORGETS)
+
+    def forgotten(self, host):
+        """How many packets were dropped because their connection was forgotten."""
+        return sum(int(count) for count in re.findall(r"packets (\d+)", self._in(host, "nft list table inet forgets")))
+
+    def forget(self, host, port):
+        """As if the host had just forgotten its connections to that port."""
+        for line in self._in(host, f"ss -Hnt state established dport = :{port}").splitlines():
+            own = line.split()[2].rpartition(":")[2]
+            self._in(host, "nft -f -", input=FORGETS_PORT.format(own=own))
+
+    def _in(self, host, command, **options):
+        enter = ["nsenter", f"--net={RUN}/netns/h{host}", *command.split()]
+        return subprocess.run(enter, check=True, stdout=subprocess.PIPE, text=True, **options).stdout
 
     def start(self, host, command, **options):
         """Starts a program on a host, as `subprocess.Popen` does."""

@@ -17,7 +17,7 @@ from network import Network
 from programs import TRAINER
 from trainers import Keys, join, serve
 
-RUN = ["--workers", "2", "--batch", "32", "--eval-every", "0"]
+RUN = ["--workers", "2", "--eval-every", "0"]
 # 610 parameters; the default model has 19,000; with this one there are 600,000.
 SMALL, LARGE = ["--hidden", "8"], ["--hidden", "8000"]
 TOPK = ["--codec", "topk:density=0.01"]
@@ -29,7 +29,8 @@ class Scene:
     """A server, and a worker behind a link that the arguments describe."""
 
     def __init__(self, run, server=(), **link):
-        self.run, self.own, self.link = [*RUN, *run], server, link
+        batch = [] if "--batch" in run else ["--batch", "32"]
+        self.run, self.own, self.link = [*RUN, *batch, *run], server, link
 
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -117,12 +118,47 @@ class SlowTest(unittest.TestCase):
             scene.server.says("rank 1 is here again; nothing was lost")
             network_goes_on(scene.server, scene.server.all().count(" 2 contributors"))
 
+    def test_a_router_that_forgets_idle_connections_and_steps_that_take_longer(self):
+        """Signs of life keep the connection in use."""
+        with Scene(["--steps", 3, "--batch", 1198, "--hidden", "3000,3000", *TOPK], rate=1000) as scene:
+            scene.network.forget_when_idle(WORKER, 1)
+            lines = scene.ends()
+            self.assertEqual([line["contributors"] for line in lines], [2, 2, 2])
+            self.assertGreater(max(line["compute_ns"] for line in lines), 1.2e9, "the steps are too short")
+            self.assertEqual(scene.network.forgotten(WORKER), 0)
+            for process in [scene.server, scene.worker]:
+                self.assertNotRegex(process.all(), "is silent|is here again|is gone: nothing")
+
+    def test_a_worker_that_sleeps_until_its_connection_is_forgotten(self):
+        with Scene(["--steps", 1000000, *SMALL], rate=10) as scene:
+            scene.network.forget_when_idle(WORKER, 3)
+            scene.server.says("step 5: ")
+            # The whole host: the kernel of one that is awake would answer for a worker that is not.
+            scene.worker.process.send_signal(signal.SIGSTOP)
+            scene.network.cut(WORKER)
+            scene.server.says("rank 1 is silent")
+            time.sleep(8)
+            scene.network.heal(WORKER)
+            scene.worker.process.send_signal(signal.SIGCONT)
+            scene.server.says("rank 1 is here again; nothing was lost")
+            self.assertGreater(scene.network.forgotten(WORKER), 0)
+            network_goes_on(scene.server, scene.server.all().count(" 2 contributors"))
+
+    def test_a_router_that_forgets_a_connection_in_use(self):
+        with Scene(["--steps", 1000000, *SMALL], rate=10) as scene:
+            for times in range(1, 4):
+                network_goes_on(scene.server, scene.server.all().count(" 2 contributors"))
+                scene.network.forget(WORKER, trainers.PORT)
+                scene.server.says(f"(rank 1 is here again; nothing was lost(.|\n)*){{{times}}}")
+            network_goes_on(scene.server, scene.server.all().count(" 2 contributors"))
+            self.assertNotIn("is gone", scene.server.all())
+
     def test_a_name_that_has_only_an_address_of_version_6(self):
         hosts = Path(tempfile.mkdtemp()) / "hosts"
         hosts.write_text("127.0.0.1 localhost\n::1 only6\n")
         subprocess.run(["mount", "--bind", hosts, "/etc/hosts"], check=True)
         self.addCleanup(subprocess.run, ["umount", "/etc/hosts"], check=True)
-        run = [*RUN, *SMALL, "--steps", "5"]
+        run = [*RUN, *SMALL, "--batch", "32", "--steps", "5"]
         with tempfile.TemporaryDirectory() as folder, Network(1) as network:
             keys = Keys(Path(folder), 2)
             own = ["--key", keys.secret(0), "--peers", keys.peers(), "--out", Path(folder) / "run"]

@@ -271,6 +271,10 @@ mod tests {
 
     #[test]
     fn a_spelling_that_is_wrong_ends_it() {
-        assert!(matches!(measure(&["topk:density=2"], 64), Err(CliError::Spec { .. })));
+        for spellings in
+            [&["topk:density=2"][..], &["topk:density=0.1", "topk:density=2"], &["none", "nosuch"]]
+        {
+            assert!(matches!(measure(spellings, 64), Err(CliError::Spec { .. })), "{spellings:?}");
+        }
     }
 }

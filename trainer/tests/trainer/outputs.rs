@@ -417,3 +417,41 @@ fn wait_until(mut is_true: impl FnMut() -> bool) {
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
 }
+
+/// Runs a command in a folder that is mounted a second time, to be read only.
+#[cfg(target_os = "linux")]
+fn read_only(folder: &Path, arguments: &[&str]) -> Output {
+    let mounts = "mount --bind . . && mount -o remount,bind,ro . && cd \"$PWD\" && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "sh", "-c", mounts, "sh"]).args(arguments);
+    command.current_dir(folder).output().unwrap()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn where_nothing_can_be_written_a_command_says_so_before_any_work() {
+    let folder = tempfile::tempdir().unwrap();
+    if !read_only(folder.path(), &["true"]).status.success() {
+        println!("skipped: this kernel gives users no namespaces of their own");
+        return;
+    }
+    done(folder.path(), &[&["train", "--out", "run"][..], &SMALL].concat());
+    done(folder.path(), &[&["compare", "--codec", "none", "--out", "c"][..], &SMALL].concat());
+    fs::write(folder.path().join("gradient"), gradient()).unwrap();
+    for (command, place) in [
+        (&["train", "--out", "new"][..], "new"),
+        (&["train", "--resume", "run", "--steps", "5"], "run"),
+        (&["train", "--resume-or-start", "other/new"], "other/new"),
+        (&["compare", "--codec", "none", "--out", "d"], "d"),
+        (&["compare", "--resume", "c", "--steps", "5"], "c"),
+        (&["report", "run", "--out", "r.html"], "r.html"),
+        (&["codec", "encode", "--codec", "f16", "--input", "gradient", "--output", "frame"], "frame"),
+        (&[], "runs/quickstart"),
+    ] {
+        let output = read_only(folder.path(), &[&[env!("CARGO_BIN_EXE_trainer")], command].concat());
+        let (code, said) = (output.status.code(), told(&output));
+        assert_eq!((code, said.lines().count()), (Some(2), 1), "{command:?}: {said}");
+        assert!(said.starts_with(&format!("trainer: {place}: Read-only file system")), "{command:?}: {said}");
+        assert!(output.stdout.is_empty(), "{command:?}");
+    }
+}
