@@ -50,16 +50,9 @@ pub(super) fn max_elias_bits(levels: u32) -> u32 {
     elias::len(levels + 1) + 1
 }
 
-/// Level of a symbol, and its sign bit.
-fn split(symbol: u8) -> (u32, u64) {
-    (u32::from(symbol).div_ceil(2), u64::from(symbol & 1 == 0))
-}
-
 /// Bytes that [`elias`] writes after the length.
 pub(super) fn elias_bytes(symbols: &[u8]) -> usize {
-    let levels = symbols.iter().map(|&symbol| split(symbol).0);
-    let bits: u64 = levels.map(|level| u64::from(elias::len(level + 1)) + u64::from(level > 0)).sum();
-    bits.div_ceil(8) as usize
+    elias::symbols_bits(symbols).div_ceil(8) as usize
 }
 
 /// Elias omega of level + 1, then a sign bit if the level is not 0. The length in bytes comes first.
@@ -67,10 +60,7 @@ pub(super) fn elias(symbols: &[u8], writer: &mut Writer<'_>) {
     let bytes = elias_bytes(symbols);
     writer.varint(bytes as u64);
     let mut out = BitWriter::new(writer.reserve(bytes));
-    for (level, sign) in symbols.iter().map(|&symbol| split(symbol)) {
-        elias::put(&mut out, level + 1);
-        out.put(sign & u64::from(level > 0), u32::from(level > 0));
-    }
+    elias::put_symbols(&mut out, symbols);
     let complete = out.finish().is_some();
     debug_assert!(complete, "the codes were measured before they were written");
 }

@@ -15,18 +15,6 @@ use crate::bits::{BitReader, BitWriter};
 /// Every code of at most this many bits is read through [`SHORT_VALUES`]: those of 1 to 15.
 const SHORT_BITS: u32 = 7;
 
-/// `SHORT_CODES[v]` is length << 12 | code, for the values whose code has at most 12 bits.
-static SHORT_CODES: [u16; 64] = {
-    let mut codes = [0; 64];
-    let mut v = 0;
-    while v < codes.len() {
-        let (code, len) = code(v as u32);
-        codes[v] = (len << 12 | code as u32) as u16;
-        v += 1;
-    }
-    codes
-};
-
 /// Length << 4 | value of the code that the index, the next seven bits, begins with; 0 if it is longer.
 static SHORT_VALUES: [u8; 1 << SHORT_BITS] = {
     let mut values = [0; 1 << SHORT_BITS];
@@ -80,6 +68,43 @@ static RUNS: [Run; 1 << RUN_BITS] = {
     runs
 };
 
+/// The longest code of a symbol: that of level 128, and a sign.
+const MOST_SYMBOL_BITS: u32 = 16;
+
+/// Length << 24 | bits of the code and the sign of each symbol.
+static SYMBOLS: [u32; 256] = {
+    let mut codes = [0; 256];
+    let mut symbol = 0;
+    while symbol < codes.len() {
+        let (level, is_negative) = ((symbol as u32).div_ceil(2), symbol > 0 && symbol % 2 == 0);
+        let (code, len) = code(level + 1);
+        let bits = len + (level > 0) as u32;
+        assert!(bits <= MOST_SYMBOL_BITS);
+        codes[symbol] = bits << 24 | code as u32 | (is_negative as u32) << len;
+        symbol += 1;
+    }
+    codes
+};
+
+/// Bits of the codes and signs of these symbols.
+pub(crate) fn symbols_bits(symbols: &[u8]) -> u64 {
+    symbols.iter().map(|&symbol| u64::from(SYMBOLS[usize::from(symbol)] >> 24)).sum()
+}
+
+/// Appends the code of each level + 1, and its sign if the level is not 0.
+pub(crate) fn put_symbols(writer: &mut BitWriter<'_>, symbols: &[u8]) {
+    let code = |symbol: u8| {
+        let code = SYMBOLS[usize::from(symbol)];
+        (u64::from(code & 0xff_ffff), code >> 24)
+    };
+    let (threes, few) = symbols.as_chunks::<3>();
+    for three in threes {
+        let [(a, first), (b, second), (c, third)] = three.map(code);
+        writer.put(a | b << first | c << (first + second), first + second + third);
+    }
+    few.iter().map(|&symbol| code(symbol)).for_each(|(code, bits)| writer.put(code, bits));
+}
+
 /// The symbol of a level and its sign: 0, then +1, −1, +2, …
 const fn symbol(level: u32, sign: u32) -> u8 {
     (2 * level + sign).saturating_sub(1) as u8
@@ -98,27 +123,10 @@ const fn code(v: u32) -> (u64, u32) {
     (code, total)
 }
 
-/// Appends the code of `v`, which is at least 1.
-#[inline]
-pub(crate) fn put(writer: &mut BitWriter<'_>, v: u32) {
-    debug_assert!(v >= 1, "the code has no zero");
-    match SHORT_CODES.get(v as usize) {
-        Some(&short) => writer.put(u64::from(short & 0xfff), u32::from(short >> 12)),
-        None => {
-            let (code, len) = code(v);
-            writer.put(code, len);
-        }
-    }
-}
-
-/// Length of the code of `v` in bits, without writing it; `v` is at least 1.
-#[inline]
+/// Length of the code of `v` in bits; `v` is at least 1.
 pub(crate) fn len(v: u32) -> u32 {
     debug_assert!(v >= 1, "the code has no zero");
-    match SHORT_CODES.get(v as usize) {
-        Some(&short) => u32::from(short >> 12),
-        None => code(v).1,
-    }
+    code(v).1
 }
 
 /// Consumes one code and returns its value, or `max` if that is smaller; `max` is at least 1.
@@ -214,6 +222,11 @@ mod tests {
 
     use super::*;
 
+    fn put(writer: &mut BitWriter<'_>, v: u32) {
+        let (code, len) = code(v);
+        writer.put(code, len);
+    }
+
     /// The definition, with digits in a string.
     fn textbook(v: u32) -> String {
         let (mut code, mut x) = (String::from("0"), v);
@@ -308,6 +321,28 @@ mod tests {
                 prop_assert_eq!(take(&mut reader, u32::MAX), v);
             }
             prop_assert_eq!(reader.position(), bits);
+        }
+
+        #[test]
+        fn symbols_are_codes_with_signs(symbols in prop::collection::vec(0..255_u8, 0..100)) {
+            let (mut out, mut back) = ([0xa5; 300], std::vec![0; symbols.len()]);
+            let mut writer = BitWriter::new(&mut out);
+            for &symbol in &symbols {
+                let level = u32::from(symbol).div_ceil(2);
+                put(&mut writer, level + 1);
+                writer.put(u64::from(symbol > 0 && symbol % 2 == 0), u32::from(level > 0));
+            }
+            let bits = writer.bits();
+            let bytes = writer.finish().unwrap();
+            prop_assert_eq!(symbols_bits(&symbols), bits);
+            let mut again = [0x5a; 300];
+            let mut writer = BitWriter::new(&mut again);
+            put_symbols(&mut writer, &symbols);
+            prop_assert_eq!(writer.bits(), bits);
+            writer.finish().unwrap();
+            prop_assert_eq!(&out[..bytes], &again[..bytes]);
+            take_symbols(&mut BitReader::new(&again[..bytes]), 127, &mut back);
+            prop_assert_eq!(back, symbols);
         }
 
         /// Bits as they come, and as most levels are: small.
