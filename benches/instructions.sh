@@ -21,6 +21,7 @@ codecs=(
   threshold:value=0.017
   "qsgd:bits=4,entropy=fixed"
   "qsgd:bits=4,entropy=rans"
+  "qsgd:bits=4,entropy=elias"
   qsgd:bits=ternary
   "qsgd:bits=8,entropy=fixed"
   "qsgd:bits=4,bucket=4294967295,entropy=fixed,rounding=nearest"
