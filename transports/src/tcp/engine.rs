@@ -297,7 +297,9 @@ impl Engine {
     /// A peer is gone without a word. While the mesh forms, it may come again.
     fn lose(&mut self, rank: usize, why: &str, now: Instant) {
         if self.has_begun {
-            return self.bury(rank, true);
+            // One that leaves at the same time as this end may not have said so any more.
+            let is_leaving = self.shared.lock().closing.is_some();
+            return self.bury(rank, !is_leaving);
         }
         self.shared.lock().peers[rank].standing = Standing::Expected;
         self.know(rank, why);
@@ -580,6 +582,7 @@ impl Engine {
             return;
         }
         self.has_begun = true;
+        self.shared.lock().has_begun = true;
         self.shared.notify();
         let Some(mut roster) = self.roster.take() else { return };
         roster[self.me()] = self.listens.to_string();

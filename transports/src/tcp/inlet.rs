@@ -35,24 +35,33 @@ pub(super) struct Inlet {
     plain: Bytes,
 }
 
-/// Bytes of which a part was taken off the front.
+/// A buffer of fixed size that is filled at its end and emptied from its front.
 #[derive(Debug, Default)]
 struct Bytes {
-    bytes: Vec<u8>,
-    taken: usize,
+    /// Made when it is first needed.
+    room: Vec<u8>,
+    start: usize,
+    end: usize,
 }
 
 impl Bytes {
     fn left(&self) -> &[u8] {
-        &self.bytes[self.taken..]
+        &self.room[self.start..self.end]
     }
 
     fn take(&mut self, count: usize) {
-        self.taken += count;
-        if self.taken == self.bytes.len() {
-            self.bytes.clear();
-            self.taken = 0;
+        self.start += count;
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
         }
+    }
+
+    /// The room behind what is left, which moves to the front of `size` bytes.
+    fn free(&mut self, size: usize) -> &mut [u8] {
+        self.room.resize(size, 0);
+        self.room.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        &mut self.room[self.end..]
     }
 }
 
@@ -73,28 +82,21 @@ impl Inlet {
         Self { channel: Channel::Plain, raw: Bytes::default(), plain: Bytes::default() }
     }
 
-    /// Reads what is there, up to a bound on what is kept.
+    /// Reads what is there, up to a bound on what is kept. Whatever is kept was looked at before, so there is
+    /// room for more.
     pub(super) fn read(&mut self, from: &mut impl Read) -> io::Result<Arrived> {
-        let Bytes { bytes, taken } = &mut self.raw;
-        bytes.drain(..*taken);
-        *taken = 0;
-        let len = bytes.len();
-        if len == ROOM {
-            return Ok(Arrived::Nothing);
-        }
-        bytes.resize(ROOM, 0);
-        let read = loop {
-            match from.read(&mut bytes[len..]) {
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                read => break read,
-            }
-        };
-        bytes.truncate(len + read.as_ref().map_or(0, |read| *read));
-        match read {
-            Ok(0) => Ok(Arrived::End),
-            Ok(count) => Ok(Arrived::Some(count)),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Arrived::Nothing),
-            Err(error) => Err(error),
+        let free = self.raw.free(ROOM);
+        loop {
+            return match from.read(free) {
+                Ok(0) => Ok(Arrived::End),
+                Ok(count) => {
+                    self.raw.end += count;
+                    Ok(Arrived::Some(count))
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Arrived::Nothing),
+                Err(error) => Err(error),
+            };
         }
     }
 
@@ -112,9 +114,8 @@ impl Inlet {
         let Channel::Noise(noise) = &mut self.channel else { return Ok(self.raw.left()) };
         while self.plain.left().is_empty() {
             let Some(sealed) = sealed_message(self.raw.left()) else { break };
-            self.plain.bytes.resize(PIECE, 0);
-            let count = noise.read_message(sealed, &mut self.plain.bytes).map_err(|_| Garbage)?;
-            self.plain.bytes.truncate(count);
+            let count = noise.read_message(sealed, self.plain.free(PIECE)).map_err(|_| Garbage)?;
+            self.plain.end = count;
             let used = LENGTH + sealed.len();
             self.raw.take(used);
         }

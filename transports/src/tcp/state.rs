@@ -41,6 +41,8 @@ pub(super) struct State {
     /// The deadline of a caller that leaves.
     pub(super) closing: Option<Deadline>,
     pub(super) is_stopped: bool,
+    /// Whether all peers were there at one time. From then on, none may come again.
+    pub(super) has_begun: bool,
     /// Why no mesh comes about.
     pub(super) failure: Option<TcpError>,
     pub(super) turned_away: VecDeque<String>,
@@ -130,6 +132,7 @@ impl Shared {
             is_woken: false,
             closing: None,
             is_stopped: false,
+            has_begun: false,
             failure: None,
             turned_away: VecDeque::new(),
             resolved: Vec::new(),

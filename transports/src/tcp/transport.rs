@@ -132,16 +132,18 @@ impl TcpTransport {
             if let Some(failure) = state.failure.take() {
                 break failure;
             }
-            let missing = state.missing();
-            if missing.is_empty() && !state.is_stopped {
+            if state.has_begun {
                 drop(state);
                 return Ok(self);
             }
-            if deadline.has_passed() || state.is_stopped {
+            let missing = state.missing();
+            if deadline.has_passed() && !missing.is_empty() || state.is_stopped {
                 let turned_away = state.turned_away.iter().cloned().collect();
                 break TcpError::NotAllThere { missing, turned_away };
             }
-            state = self.shared.wait(state, deadline);
+            // The last one is here, and the thread is about to begin.
+            let by = if missing.is_empty() { Deadline::NEVER } else { deadline };
+            state = self.shared.wait(state, by);
         };
         drop(state);
         self.leave(Deadline::now());

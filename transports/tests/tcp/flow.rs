@@ -119,3 +119,42 @@ fn closing_does_not_wait_longer_than_it_may_for_one_that_takes_nothing() {
     assert_eq!(closed, Err(TransportError::Timeout { from: Rank(0), tag: Tag::new(0, step - 1) }));
     assert!(start.elapsed() < Duration::from_secs(5));
 }
+
+/// Not a check: prints what this machine can do, with both ranks on it.
+#[test]
+#[ignore = "measures"]
+fn how_fast_it_is() {
+    const MESSAGES: u64 = 32;
+    const PINGS: u64 = 2000;
+    for (name, world) in [("plain", World::new(2)), ("sealed", World::sealed(2))] {
+        let limits = TcpLimits::default();
+        let [mut first, mut second] = pair(World { limits, ..world });
+        let (tag, mut payload) = (|step| Tag::new(0, step), Vec::new());
+        let echo = thread::spawn(move || {
+            let mut payload = Vec::new();
+            for step in 0..PINGS {
+                second.recv(Rank(0), tag(step), &mut payload, long()).unwrap();
+                second.send(Rank(0), tag(step), &payload, long()).unwrap();
+            }
+            for step in PINGS..PINGS + MESSAGES {
+                second.recv(Rank(0), tag(step), &mut payload, long()).unwrap();
+            }
+            second.send(Rank(0), tag(PINGS), b"all are here", long()).unwrap();
+            second
+        });
+        let start = Instant::now();
+        for step in 0..PINGS {
+            first.send(Rank(1), tag(step), &[0; 8], long()).unwrap();
+            first.recv(Rank(1), tag(step), &mut payload, long()).unwrap();
+        }
+        let trip = start.elapsed() / PINGS as u32;
+        let (long_one, start) = (vec![1; 16 << 20], Instant::now());
+        for step in PINGS..PINGS + MESSAGES {
+            first.send(Rank(1), tag(step), &long_one, long()).unwrap();
+        }
+        first.recv(Rank(1), tag(PINGS), &mut payload, long()).unwrap();
+        let rate = (MESSAGES * (16 << 20)) as f64 / start.elapsed().as_secs_f64() / 1e6;
+        println!("{name}: a round trip of 8 bytes {trip:?}, messages of 16 MiB {rate:.0} MB/s");
+        echo.join().unwrap();
+    }
+}
