@@ -161,6 +161,9 @@ impl Port {
         self.lost.clear();
         self.lost.reserve(self.members.world());
         self.never.clear();
+        // A peer that has finished may leave while this rank has not: what it is asked for is a note, a vote or
+        // the like.
+        self.never.reserve(4 * self.members.world());
         if self.inbox.is_retired(step) {
             // Steps are counted afresh.
             self.inbox = Inbox::new(self.early);
