@@ -344,6 +344,10 @@ impl<'a> Run<'a> {
                 Ok(())
             }
             Err(StepError::Exchange(ExchangeError::NoQuorum { .. })) => {
+                #[cfg(feature = "metrics")]
+                if let Some(monitor) = monitor() {
+                    monitor.void(step);
+                }
                 warn!(step, "step {step} was void; the frame was given back");
                 Ok(())
             }

@@ -40,11 +40,17 @@ fn forward(mut from: TcpStream, mut to: TcpStream, damages: bool) {
     }
 }
 
+/// The page of a process.
+#[cfg(feature = "metrics")]
+fn page_of(process: &mut Process) -> String {
+    let line = process.says("metrics at http://");
+    page(line.strip_prefix("metrics at http://").unwrap().strip_suffix("/metrics").unwrap())
+}
+
 /// What was refused and waited for is counted.
 #[cfg(feature = "metrics")]
 fn counted(server: &mut Process) {
-    let line = server.says("metrics at http://");
-    let page = page(line.strip_prefix("metrics at http://").unwrap().strip_suffix("/metrics").unwrap());
+    let page = page_of(server);
     assert!(page.contains("\ngradwire_frames_refused_total{rank=\"2\"} 3\n"), "{page}");
     for known in [
         "gradwire_contributions_total{rank=\"1\"} ",
@@ -138,4 +144,53 @@ fn the_list_of_peers_is_read_again_when_it_has_changed() {
     server.signal("-INT");
     assert_eq!(server.ends(), Some(130));
     drop(worker);
+}
+
+/// A worker knows its own steps and who is in the means that it gets, and nothing else of other ranks.
+#[cfg(feature = "metrics")]
+#[test]
+fn a_worker_shows_what_it_sees_itself() {
+    let keys = Keys::new(3);
+    let run = ["--workers", "3", "--batch", "48", "--steps", "1000000", "--hidden", "8", "--eval-every", "0"];
+    let (mut server, endpoint) = serve(&keys, None, &run);
+    let mut worker = join(&keys, &endpoint, 2, &[&run[..], &["--metrics-listen", "127.0.0.1:0"]].concat());
+    // Alone with the server, it does no step, and its page is there.
+    server.says("rank 2 is here");
+    let waiting = page_of(&mut worker);
+    assert_eq!(["gradwire_steps_total", "gradwire_step"].map(|name| value(&waiting, name)), [0.0; 2]);
+    let mut other = join(&keys, &endpoint, 1, &run);
+    server.says("step 20: ");
+    other.kill();
+    // Then nothing changes any more.
+    worker.says("out of the run at step ");
+    let page = page_of(&mut worker);
+    let (steps, void) =
+        (value(&page, "gradwire_steps_total"), worker.all().matches("was void").count() as f64);
+    assert!(steps >= 20.0 && void <= 1.0, "{page}");
+    for (name, expected) in [
+        ("gradwire_step", steps),
+        ("gradwire_workers", 3.0),
+        ("gradwire_contributors", if void > 0.0 { 0.0 } else { 3.0 }),
+        ("gradwire_refused_steps_total", void),
+        ("gradwire_contributions_total{rank=\"0\"}", steps - void),
+        ("gradwire_contributions_total{rank=\"1\"}", steps - void),
+        ("gradwire_contributions_total{rank=\"2\"}", steps - void),
+        ("gradwire_quorum_wait_seconds_total", 0.0),
+    ] {
+        assert_eq!(value(&page, name), expected, "{name}\n{page}\n{}", worker.all());
+    }
+    let up = "gradwire_bytes_total{direction=\"up\"}";
+    for name in ["gradwire_loss", "gradwire_learning_rate", up] {
+        assert!(value(&page, name) > 0.0, "{name}\n{page}");
+    }
+    for name in ["compute_seconds_total", "exchange_seconds_total", "residual_norm"] {
+        assert!(value(&page, &format!("gradwire_{name}{{rank=\"2\"}}")) > 0.0, "{name}\n{page}");
+        assert!(!page.contains(&format!("gradwire_{name}{{rank=\"1\"}}")), "{name}\n{page}");
+    }
+}
+
+#[cfg(feature = "metrics")]
+fn value(page: &str, name: &str) -> f64 {
+    let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name} in\n{page}")).parse().unwrap()
 }

@@ -139,6 +139,14 @@ impl Monitor {
         self.frames_refused.get_or_create(&of_rank(rank)).inc();
     }
 
+    /// A worker's step was void.
+    pub(crate) fn void(&self, step: u64) {
+        self.step.set(step.saturating_add(1).cast_signed());
+        self.steps.inc();
+        self.refused_steps.inc();
+        self.contributors.set(0);
+    }
+
     /// There were too few workers for so long.
     pub(crate) fn waited(&self, time: std::time::Duration) {
         self.quorum_wait.inc_by(time.as_secs_f64());
