@@ -161,8 +161,7 @@ impl Port {
         self.lost.clear();
         self.lost.reserve(self.members.world());
         self.never.clear();
-        // A peer that has finished may leave while this rank has not: what it is asked for is a note, a vote or
-        // the like.
+        // A peer that has finished may leave while this rank has not. It is asked for a note or a vote then.
         self.never.reserve(4 * self.members.world());
         if self.inbox.is_retired(step) {
             // Steps are counted afresh.
