@@ -132,7 +132,7 @@ fn refusal(payload: Option<Vec<u8>>, broken: impl Fn(&mut Vec<f32>)) -> Exchange
     let before = bits(std::slice::from_ref(&model));
     if let Some(payload) = payload {
         // The tag of a gossip round: the sixth kind of collective, round 0.
-        let tag = Tag::new(0, 1).chunk(1 << 31 | 6 << 28);
+        let tag = Tag::new(0, 1).chunk(1 << 31 | 6 << 27);
         b.send(Rank(0), tag, &payload, Deadline::NEVER).unwrap();
     }
     let deadline = Deadline::after(Duration::from_millis(50));

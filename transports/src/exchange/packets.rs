@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | how many packets there are, u32 LE; or a void frame, and nothing follows | the step's | surely |
 //! | packet j | unit 1, chunk j | or not |
-//! | that all were sent, empty | chunk 4 | surely |
+//! | that all were sent, empty | chunk 4 | unless the server is gone |
 //!
 //! The server accepts packets in any order. It stops waiting for a worker when all of its packets have
 //! arrived, when the worker says that all were sent, or when its patience is over.
@@ -31,7 +31,8 @@ fn tag_of(step: Tag, at: usize) -> Tag {
     step.unit(PACKET_UNIT).chunk(at as u32)
 }
 
-/// Queues the packets of this rank. Packets that do not get through before `until` are not sent again.
+/// Queues the packets of this rank. Packets that do not get through before `until` are not sent again. A
+/// server that has all of them may go on, and leave, before it hears that they were all.
 pub(super) fn post(step: &mut Step<'_>, server: Rank, own: &Own, until: u64) {
     let (tag, count) = (step.tag, own.count());
     step.port.queue_copy(server, tag, &(count as u32).to_le_bytes(), Care::Must);
@@ -39,7 +40,8 @@ pub(super) fn post(step: &mut Step<'_>, server: Rank, own: &Own, until: u64) {
         let body = Body::Frame { part: 0, place };
         step.port.queue(server, tag_of(tag, place), body, Care::Packet(until));
     }
-    step.port.queue_copy(server, tag.chunk(DONE_CHUNK), b"", Care::Must);
+    let by = Care::Until(step.port.deadline);
+    step.port.queue_copy(server, tag.chunk(DONE_CHUNK), b"", by);
 }
 
 /// Where the server adds packets.

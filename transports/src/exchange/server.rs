@@ -197,11 +197,11 @@ impl Server {
                 Ok(Progress::Worked(Work::Encode))
             }
             Phase::Posting => match step.port.has_sent() {
-                Ok(false) => Ok(Progress::Waiting),
-                Ok(true) => {
+                Ok(true) if step.port.is_empty() || step.port.now >= self.by => {
                     self.phase = Phase::Encoded;
                     Ok(Progress::Done(()))
                 }
+                Ok(_) => Ok(Progress::Waiting),
                 Err(error) => {
                     step.port.end();
                     let given = self.own.give_back(&mut self.incoming, step, memory, |_| false);
