@@ -532,7 +532,7 @@ uint32_t gw_format_version_min(void);
 uint32_t gw_format_version_max(void);
 
 /**
- * The name of a result, as this header spells it; "unknown" for a number that is none. The text is
+ * The name of a result, as this header spells it; "unknown" for a number without a name. The text is
  * static.
  *
  * Threads: any, at any time.
@@ -1394,7 +1394,7 @@ gw_result gw_outline_init(void *memory,
  * Allocates an exchange of gradients of that layout by a codec, on a route. Both are copied.
  * gw_exchange_free frees it.
  *
- * Errors: GW_ERROR_OUT_OF_RANGE for a route that is none of GW_ROUTE_, GW_EXCHANGE_NOT_LINEAR,
+ * Errors: GW_ERROR_OUT_OF_RANGE for a route that GW_ROUTE_ does not name, GW_EXCHANGE_NOT_LINEAR,
  * GW_EXCHANGE_NO_FRAMES, GW_EXCHANGE_NOT_SPARSE, GW_EXCHANGE_GOSSIP and GW_EXCHANGE_PACKETS for a codec
  * that the route does not take, GW_ERROR_NOT_SUPPORTED for the key `clip`, GW_ERROR_LAYOUT for a layout
  * of gw_layout_init_opaque, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT, GW_ERROR_NO_HEAP.
@@ -1466,7 +1466,7 @@ gw_result gw_exchange_complete(gw_exchange *exchange,
 
 /**
  * The next message to send: its number, its receiver, its tag of GW_TAG_BYTES and its bytes. `*bytes` is
- * NULL if there is none. The bytes stay where they are until gw_exchange_sent, gw_exchange_no_room or
+ * NULL if nothing is queued. The bytes stay where they are until gw_exchange_sent, gw_exchange_no_room or
  * gw_exchange_not_sent is called with the number, or the step is over.
  *
  * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_MISALIGNED, GW_ERROR_NOT_AN_OBJECT.
@@ -1546,7 +1546,7 @@ gw_result gw_exchange_fail(gw_exchange *exchange);
  * Of the last step that is done: how many ranks are in the mean, the bytes of this rank's frame or
  * payload, and the coordinates that it sent. Each may be NULL.
  *
- * Errors: GW_EXCHANGE_NOT_STARTED if there is none, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ * Errors: GW_EXCHANGE_NOT_STARTED without a step, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
  */
 gw_result gw_exchange_report(const gw_exchange *exchange,
                              size_t *contributors,

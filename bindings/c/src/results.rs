@@ -459,7 +459,7 @@ const ALL: &[(gw_result, &CStr, &CStr)] = &[
     ),
 ];
 
-/// The name of a result, as this header spells it; "unknown" for a number that is none. The text is
+/// The name of a result, as this header spells it; "unknown" for a number without a name. The text is
 /// static.
 ///
 /// Threads: any, at any time.
