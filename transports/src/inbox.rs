@@ -147,7 +147,7 @@ impl Inbox {
             return first.ok();
         }
         let start = first.unwrap_or_else(|at| at);
-        let last = wanted.tag.chunk(wanted.tag.chunk.saturating_add(wanted.chunks - 1));
+        let last = wanted.last();
         let near = self.held[start..].iter().take_while(|held| held.key.0 <= last);
         near.enumerate().find(|(_, held)| held.key.1 == wanted.from).map(|(at, _)| start + at)
     }

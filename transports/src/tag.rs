@@ -78,6 +78,11 @@ impl Wanted {
         Self { from, tag, chunks: 1 }
     }
 
+    /// The tag with the last chunk.
+    pub(crate) fn last(&self) -> Tag {
+        self.tag.chunk(self.tag.chunk.saturating_add(self.chunks - 1))
+    }
+
     /// Whether it names that message.
     pub fn holds(&self, from: Rank, tag: Tag) -> bool {
         let is_chunk = |chunk: u32| chunk.checked_sub(self.tag.chunk).is_some_and(|at| at < self.chunks);

@@ -277,43 +277,31 @@ impl Server {
         memory: &mut Option<&mut Memory<'_>>,
         clock: Clock,
     ) -> Result<Progress<Report>, ExchangeError> {
+        let is_making = matches!(self.phase, Phase::Gathering(_) | Phase::Dividing | Phase::EncodingMean);
         let done = match self.phase {
-            Phase::Gathering(position) => self.gather(step, position, mean).or_else(|error| {
-                self.refuse_all(step);
-                self.fail(error)
-            }),
-            Phase::Dividing => self.make_mean(step, mean).or_else(|error| {
-                self.refuse_all(step);
-                self.fail(error)
-            }),
-            Phase::EncodingMean => match self.downlink.encode(step, mean) {
-                Ok(()) => {
-                    self.has_encoded_mean = true;
-                    self.go_on(Phase::Answering(0), Work::Encode)
-                }
-                Err(error) => {
-                    self.refuse_all(step);
-                    self.fail(error)
-                }
-            },
+            Phase::Gathering(position) => self.gather(step, position, mean),
+            Phase::Dividing => self.make_mean(step, mean),
+            Phase::EncodingMean => self.encode_mean(step, mean),
             Phase::Answering(position) => self.answer(step, position),
             Phase::Asking => self.ask(step),
             Phase::Applying => self.apply(step, mean),
             Phase::Counting => return self.report(step, memory, clock),
             _ => self.tell(step),
         };
-        done.or_else(|error| self.give_up(step, error, memory))
+        match done {
+            Err(error) if is_making => {
+                self.refuse_all(step);
+                self.failed = Some(error);
+                self.go_on(Phase::Telling, Work::Exchange)
+            }
+            Err(error) => self.give_up(step, error, memory),
+            done => done,
+        }
     }
 
     fn go_on<T>(&mut self, phase: Phase, work: Work) -> Result<Progress<T>, ExchangeError> {
         self.phase = phase;
         Ok(Progress::Worked(work))
-    }
-
-    /// The step failed here; it ends once the others are told.
-    fn fail<T>(&mut self, error: ExchangeError) -> Result<Progress<T>, ExchangeError> {
-        self.failed = Some(error);
-        self.go_on(Phase::Telling, Work::Exchange)
     }
 
     /// Ends a step that failed, once the others are told.
@@ -463,6 +451,12 @@ impl Server {
             Some(index) => Err(ExchangeError::NonFiniteMean { index, rank: None }),
             None => self.go_on(Phase::EncodingMean, Work::Decode),
         }
+    }
+
+    fn encode_mean(&mut self, step: &Step<'_>, mean: &[f32]) -> Result<Progress<Report>, ExchangeError> {
+        self.downlink.encode(step, mean)?;
+        self.has_encoded_mean = true;
+        self.go_on(Phase::Answering(0), Work::Encode)
     }
 
     /// Queues an answer that the step failed for every worker. One that cannot be told waits until its

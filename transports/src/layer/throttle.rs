@@ -132,8 +132,7 @@ impl<T: Transport> Throttle<T> {
 
     /// The messages among these that the inner transport has delivered.
     fn here(&self, wanted: &Wanted) -> impl Iterator<Item = (Rank, Tag)> {
-        let last = wanted.tag.chunk(wanted.tag.chunk.saturating_add(wanted.chunks - 1));
-        let near = self.early.range((wanted.tag, wanted.from)..=(last, wanted.from));
+        let near = self.early.range((wanted.tag, wanted.from)..=(wanted.last(), wanted.from));
         near.map(|((tag, from), _)| (*from, *tag)).filter(|(from, _)| *from == wanted.from)
     }
 }
