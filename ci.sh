@@ -138,9 +138,9 @@ check_layers() {
   cargo run -q -p gradwire-layers
   # Tests may use threads.
   local file
-  for file in transports/src/exchange/*.rs; do
+  for file in transports/src/{exchange,gossip}/*.rs; do
     if sed '/^#\[cfg(test)\]/,$d' "$file" | grep -vE '^ *//' | grep -E 'std::(net|thread)|Instant|crate::transport'; then
-      fail "$file does I/O: an exchange is given messages and the time"
+      fail "$file does I/O: exchange and gossip are given messages and the time"
     fi
   done
 }

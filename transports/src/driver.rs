@@ -1,12 +1,13 @@
-//! Joins an exchange to any transport: sends what is queued, sleeps until a message comes, hands it in.
+//! Joins a machine to any transport: sends what is queued, sleeps until a message comes, hands it in.
 
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use gradwire::{Grad, Memory, Selection, StepKey};
 
+use crate::clock::{at, nanos, now};
 use crate::error::TransportError;
-use crate::exchange::{Care, Exchange, ExchangeError, Progress, Report, Setting, Work};
+use crate::exchange::{Care, Exchange, ExchangeError, Machine, Progress, Report, Setting, Work};
+use crate::gossip::{Mixed, Mixer};
 use crate::tag::{Deadline, Tag};
 use crate::transport::Transport;
 
@@ -82,11 +83,9 @@ impl Exchange {
         memory: Option<&Memory<'_>>,
         deadline: Deadline,
     ) -> Result<(), ExchangeError> {
-        let (rank, membership) = (transport.rank(), transport.membership());
-        let (is_fail_stop, tag) = (transport.is_fail_stop(), Tag::new(membership.epoch, key.step));
-        let setting = Setting { rank, membership, is_fail_stop };
+        let (setting, first) = setting_of(transport, key);
         self.begin(setting, key, memory, now(), nanos(deadline))?;
-        transport.retire(tag);
+        transport.retire(first);
         Ok(())
     }
 
@@ -98,7 +97,7 @@ impl Exchange {
         mut memory: Option<&mut Memory<'_>>,
         deadline: Deadline,
     ) -> Result<(), ExchangeError> {
-        self.drive(transport, deadline, |exchange, now| {
+        drive(self, transport, deadline, |exchange, now| {
             exchange.encode_selected(grad, selected, memory.as_deref_mut(), now)
         })
     }
@@ -124,116 +123,118 @@ impl Exchange {
         mut memory: Option<&mut Memory<'_>>,
         deadline: Deadline,
     ) -> Result<Report, ExchangeError> {
-        let by = nanos(deadline);
-        self.drive(transport, deadline, |exchange, now| {
-            exchange.complete(mean, memory.as_deref_mut(), now, by)
+        drive(self, transport, deadline, |exchange, now| {
+            exchange.complete(mean, memory.as_deref_mut(), now, nanos(deadline))
         })
     }
+}
 
-    /// Calls `work` until it is done. Sleeps in [`Transport::recv_any`] while it waits.
-    fn drive<T>(
+impl Mixer {
+    /// Moves `model` towards the models of its neighbours in the current membership.
+    ///
+    /// # Errors
+    /// `Encode` for a model that is not finite, `Void` at its neighbours, `NotAgreed` if a step failed at a
+    /// neighbour in another way; `Transport`; `NonFinitePayload`. Model and edges are then as they were. A
+    /// neighbour that received everything may still have moved. Then the mean of the models has moved too,
+    /// by at most the edge's weight times their difference.
+    ///
+    /// # Panics
+    /// When `model` has another length than the layout.
+    pub fn mix(
         &mut self,
         transport: &mut dyn Transport,
+        key: StepKey,
+        model: &mut [f32],
         deadline: Deadline,
-        mut work: impl FnMut(&mut Self, u64) -> Result<Progress<T>, ExchangeError>,
-    ) -> Result<T, ExchangeError> {
-        let (mut mark, mut patience) = (Instant::now(), FIRST_RETRY);
-        let mut spend = |exchange: &mut Self, kind| {
-            let next = Instant::now();
-            exchange.spend(kind, next - mark);
-            mark = next;
-        };
-        loop {
-            self.post(transport, &mut patience);
-            spend(self, Work::Exchange);
-            match work(self, now())? {
-                Progress::Worked(kind) => spend(self, kind),
-                Progress::Done(result) => return Ok(result),
-                Progress::Waiting => self.wait(transport, &mut patience),
-                Progress::Lent => {
-                    self.sum_lent(|tag, data| transport.native_all_reduce(tag, data, deadline).map(|_| ()));
-                }
-            }
-        }
-    }
-
-    /// Sends all for which there is room.
-    fn post(&mut self, transport: &mut dyn Transport, patience: &mut Duration) {
-        while let Some(sent) = self.post_next(transport, Deadline::now()) {
-            if sent {
-                *patience = FIRST_RETRY;
-            }
-        }
-    }
-
-    /// Sends the next message, waiting for room until the deadline. `None` if there is none to send.
-    fn post_next(&mut self, transport: &mut dyn Transport, by: Deadline) -> Option<bool> {
-        let next = self.outgoing()?;
-        let sent = match next.care {
-            Care::Packet(until) => transport.send_packet(next.to, next.tag, next.bytes, at(until)),
-            _ => transport.send(next.to, next.tag, next.bytes, by),
-        };
-        let id = next.id;
-        let is_sent = sent.is_ok();
-        match sent {
-            Ok(()) => self.sent(id),
-            Err(TransportError::NoRoom { .. }) => self.no_room(id, now()),
-            Err(error) => self.not_sent(id, error),
-        }
-        Some(is_sent)
-    }
-
-    /// Sleeps until a message comes, until it is time to try again to send, or until the deadline.
-    fn wait(&mut self, transport: &mut dyn Transport, patience: &mut Duration) {
-        let mut until = at(self.deadline());
-        if self.is_full() {
-            until = until.earlier(Deadline::after(*patience));
-            *patience = patience.saturating_mul(2);
-        }
-        let mut message = self.lend();
-        let wanted = self.wanted();
-        if wanted.is_empty() {
-            self.give(message);
-            self.retry();
-            self.post_next(transport, until);
-            return;
-        }
-        match transport.recv_any(wanted, &mut message, until) {
-            Ok((from, tag)) => {
-                // It was asked for. A second one counts for nothing.
-                let _ = self.receive(from, tag, message);
-            }
-            Err(error) => {
-                self.give(message);
-                match error {
-                    TransportError::Timeout { .. } => {}
-                    TransportError::Disconnected { rank } => self.not_here(rank),
-                    error => self.fail(error),
-                }
-            }
-        }
-        self.retry();
+    ) -> Result<Mixed, ExchangeError> {
+        let (setting, first) = setting_of(transport, key);
+        self.begin(setting, key, now(), nanos(deadline))?;
+        transport.retire(first);
+        drive(self, transport, deadline, |mixer, now| mixer.work(model, now))
     }
 }
 
-/// The moment from which this process counts time.
-fn origin() -> Instant {
-    static ORIGIN: OnceLock<Instant> = OnceLock::new();
-    *ORIGIN.get_or_init(Instant::now)
+/// What a step needs to know of the transport, and its first tag.
+fn setting_of(transport: &dyn Transport, key: StepKey) -> (Setting, Tag) {
+    let (rank, membership) = (transport.rank(), transport.membership());
+    let (is_fail_stop, first) = (transport.is_fail_stop(), Tag::new(membership.epoch, key.step));
+    (Setting { rank, membership, is_fail_stop }, first)
 }
 
-fn since_origin(at: Instant) -> u64 {
-    u64::try_from(at.saturating_duration_since(origin()).as_nanos()).unwrap_or(u64::MAX - 1)
+/// Calls `work` until it is done. Sleeps in [`Transport::recv_any`] while it waits.
+fn drive<M: Machine, T>(
+    machine: &mut M,
+    transport: &mut dyn Transport,
+    deadline: Deadline,
+    mut work: impl FnMut(&mut M, u64) -> Result<Progress<T>, ExchangeError>,
+) -> Result<T, ExchangeError> {
+    let (mut mark, mut patience) = (Instant::now(), FIRST_RETRY);
+    let mut spend = |machine: &mut M, kind| {
+        let next = Instant::now();
+        machine.spend(kind, next - mark);
+        mark = next;
+    };
+    loop {
+        while let Some(is_sent) = post_next(machine, transport, Deadline::now()) {
+            if is_sent {
+                patience = FIRST_RETRY;
+            }
+        }
+        spend(machine, Work::Exchange);
+        match work(machine, now())? {
+            Progress::Worked(kind) => spend(machine, kind),
+            Progress::Done(result) => return Ok(result),
+            Progress::Waiting => wait(machine, transport, &mut patience),
+            Progress::Lent => machine
+                .sum_lent(&mut |tag, data| transport.native_all_reduce(tag, data, deadline).map(|_| ())),
+        }
+    }
 }
 
-fn now() -> u64 {
-    since_origin(Instant::now())
+/// Sends the next message, waiting for room until the deadline. `None` if there is none to send.
+fn post_next(machine: &mut impl Machine, transport: &mut dyn Transport, by: Deadline) -> Option<bool> {
+    let next = machine.outgoing()?;
+    let sent = match next.care {
+        Care::Packet(until) => transport.send_packet(next.to, next.tag, next.bytes, at(until)),
+        _ => transport.send(next.to, next.tag, next.bytes, by),
+    };
+    let (id, is_sent) = (next.id, sent.is_ok());
+    match sent {
+        Ok(()) => machine.sent(id),
+        Err(TransportError::NoRoom { .. }) => machine.no_room(id, now()),
+        Err(error) => machine.not_sent(id, error),
+    }
+    Some(is_sent)
 }
 
-fn nanos(deadline: Deadline) -> u64 {
-    deadline.instant().map_or(u64::MAX, since_origin)
-}
-
-fn at(nanos: u64) -> Deadline {
-    if nanos == u64::MAX { Deadline::NEVER } else { Deadline::at(origin() + Duration::from_nanos(nanos)) }
+/// Sleeps until a message comes, until it is time to try again to send, or until the deadline.
+fn wait(machine: &mut impl Machine, transport: &mut dyn Transport, patience: &mut Duration) {
+    let mut until = at(machine.deadline());
+    if machine.is_full() {
+        until = until.earlier(Deadline::after(*patience));
+        *patience = patience.saturating_mul(2);
+    }
+    let mut message = machine.lend();
+    let wanted = machine.wanted();
+    if wanted.is_empty() {
+        machine.give(message);
+        machine.retry();
+        post_next(machine, transport, until);
+        return;
+    }
+    match transport.recv_any(wanted, &mut message, until) {
+        Ok((from, tag)) => {
+            // It was asked for. A second one counts for nothing.
+            let _ = machine.receive(from, tag, message);
+        }
+        Err(error) => {
+            machine.give(message);
+            match error {
+                TransportError::Timeout { .. } => {}
+                TransportError::Disconnected { rank } => machine.not_here(rank),
+                error => machine.fail(error),
+            }
+        }
+    }
+    machine.retry();
 }

@@ -66,6 +66,7 @@ pub mod tcp;
 #[cfg(feature = "zmq")]
 pub mod zmq;
 
+mod clock;
 mod counters;
 mod derived;
 mod driver;

@@ -6,12 +6,15 @@ use std::cell::Cell;
 use std::thread;
 
 use gradwire::state::MemoryChoice;
-use gradwire::{Grad, Layout as Tensors, Memory, Source, Spec, StepKey};
+use gradwire::{Grad, Layout as Tensors, Memory, Source, Spec, StepKey, UnitPolicy};
 use gradwire_transports::collective::{self, Gathered, Reduce, Scratch, Wire};
 use gradwire_transports::exchange::{Exchange, Route, ServerOptions};
 use gradwire_transports::gossip::{Mixer, Topology};
 use gradwire_transports::layer::Meter;
 use gradwire_transports::{Deadline, Rank, Tag, Transport, local};
+
+#[path = "common/learned.rs"]
+mod learned;
 
 /// Counts the allocations of each thread.
 struct Counting;
@@ -240,11 +243,10 @@ fn a_warm_step_in_several_parts_allocates_nothing() {
 }
 
 /// Allocations of warm steps of one rank that mixes its model with its neighbours'.
-fn allocations_of_mixing(transport: &mut dyn Transport, topology: Topology) -> u64 {
+fn allocations_of_mixing(transport: &mut dyn Transport, mut mixer: Mixer) -> u64 {
     let (layout, rank) = (tensors(), transport.rank().0);
     let mut model = vec![rank as f32; layout.len()];
     prime(transport, 1, &message_sizes(&layout));
-    let mut mixer = Mixer::new(Spec::parse("dpsgd").unwrap(), layout, topology).unwrap();
     let mut before = 0;
     for step in 2..2 + WARM_STEPS + COUNTED_STEPS {
         if step == 2 + WARM_STEPS {
@@ -259,8 +261,12 @@ fn allocations_of_mixing(transport: &mut dyn Transport, topology: Topology) -> u
 #[test]
 fn a_warm_step_of_gossip_allocates_nothing() {
     for topology in [Topology::Ring, Topology::Complete] {
-        let counts = on_three_ranks(|transport| allocations_of_mixing(transport, topology));
+        let plain = || Mixer::new(Spec::parse("dpsgd").unwrap(), tensors(), topology).unwrap();
+        let counts = on_three_ranks(|transport| allocations_of_mixing(transport, plain()));
         assert_eq!(counts, [0; 3], "{topology:?}");
+        let learned = || Mixer::with_codec(learned::Learned, UnitPolicy::default(), tensors(), topology);
+        let counts = on_three_ranks(|transport| allocations_of_mixing(transport, learned()));
+        assert_eq!(counts, [0; 3], "{topology:?}, with edges that learn");
     }
 }
 

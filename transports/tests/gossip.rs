@@ -4,13 +4,18 @@ use std::thread;
 use std::time::Duration;
 
 use gradwire::random::Stream;
-use gradwire::{EncodeError, Layout, Source, Spec, StepKey};
+use gradwire::{EncodeError, Layout, Source, Spec, StepKey, UnitPolicy};
 use gradwire_transports::exchange::ExchangeError;
 use gradwire_transports::gossip::{Mixed, Mixer, Topology};
 use gradwire_transports::local::{self, LocalTransport};
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
 
-const TOPOLOGIES: [Topology; 3] = [Topology::Ring, Topology::Torus, Topology::Complete];
+#[path = "common/learned.rs"]
+mod learned;
+use learned::Learned;
+
+const TOPOLOGIES: [Topology; 4] =
+    [Topology::Ring, Topology::Torus, Topology::Complete, Topology::Exponential];
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn layout() -> Layout {
@@ -159,4 +164,125 @@ fn what_a_neighbour_should_not_send_leaves_the_model_as_it_was() {
     );
     let infinite = refusal(None, |model| model[3] = f32::INFINITY);
     assert_eq!(infinite, ExchangeError::Encode(EncodeError::NonFiniteInput { index: 3 }));
+}
+
+#[test]
+fn a_neighbour_learns_that_a_model_is_not_finite_and_does_not_wait() {
+    let ends = local::world(2).into_iter().map(|mut transport| {
+        thread::spawn(move || {
+            let rank = transport.rank().0;
+            let (mut mixer, mut model) = (mixer("dpsgd", Topology::Ring), model(rank));
+            if rank == 1 {
+                model[17] = f32::NAN;
+            }
+            let mixed = mixer.mix(&mut transport, key(rank, 1), &mut model, Deadline::after(PATIENCE));
+            // Nobody leaves before both know.
+            (mixed, transport)
+        })
+    });
+    let ends: Vec<_> = ends.collect();
+    let [low, high] =
+        ends.into_iter().map(|end| end.join().unwrap().0).collect::<Vec<_>>().try_into().unwrap();
+    assert_eq!(high, Err(ExchangeError::Encode(EncodeError::NonFiniteInput { index: 17 })));
+    assert_eq!(low, Err(ExchangeError::Void { rank: Rank(1), index: 17 }));
+}
+
+/// What the edges of a rank keep.
+type Edges = Vec<(Rank, Vec<f32>)>;
+
+/// Mixes a rank's model from one step to another, with edges that learn, and returns it with its edges.
+fn learn(
+    mut transport: LocalTransport,
+    mut model: Vec<f32>,
+    edges: &Edges,
+    steps: std::ops::Range<u64>,
+) -> (Vec<f32>, Edges) {
+    let (rank, units) = (transport.rank(), UnitPolicy::default());
+    let mut mixer = Mixer::with_codec(Learned, units, layout(), Topology::Exponential);
+    for (neighbour, kept) in edges {
+        assert!(mixer.restore_edge(rank, *neighbour, kept));
+    }
+    for step in steps {
+        mixer.mix(&mut transport, key(rank.0, step), &mut model, Deadline::after(PATIENCE)).unwrap();
+    }
+    let edges = mixer.edges().map(|(rank, kept)| (rank, kept.to_vec())).collect();
+    (model, edges)
+}
+
+/// Runs [`learn`] at all ranks.
+fn learned(
+    world: u32,
+    states: Vec<(Vec<f32>, Edges)>,
+    steps: std::ops::Range<u64>,
+) -> Vec<(Vec<f32>, Edges)> {
+    let spawn = |(transport, (model, edges)): (LocalTransport, (Vec<f32>, Edges))| {
+        let steps = steps.clone();
+        thread::spawn(move || learn(transport, model, &edges, steps))
+    };
+    let threads: Vec<_> = local::world(world).into_iter().zip(states).map(spawn).collect();
+    threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+}
+
+fn fresh(world: u32) -> Vec<(Vec<f32>, Edges)> {
+    (0..world).map(|rank| (model(rank), Vec::new())).collect()
+}
+
+fn models(states: &[(Vec<f32>, Edges)]) -> Vec<Vec<f32>> {
+    states.iter().map(|(model, _)| model.clone()).collect()
+}
+
+#[test]
+fn edges_that_learn_keep_the_mean_and_the_same_at_both_ends_and_bring_models_together() {
+    let (world, before) = (6, models(&fresh(6)));
+    let after = learned(world, fresh(world), 0..60);
+    assert!(spread(&models(&after)) < 0.25 * spread(&before), "{}", spread(&models(&after)));
+    for at in 0..layout().len() {
+        let mean = |models: &[Vec<f32>]| models.iter().map(|model| f64::from(model[at])).sum::<f64>();
+        assert!((mean(&before) - mean(&models(&after))).abs() < 1e-4, "coordinate {at}");
+    }
+    for (rank, (_, edges)) in after.iter().enumerate() {
+        assert_eq!(edges.len(), 4, "the neighbours at ±1 and ±2");
+        for (neighbour, kept) in edges {
+            let theirs = &after[neighbour.0 as usize].1;
+            let other = theirs.iter().find(|(near, _)| near.0 as usize == rank).unwrap();
+            assert_eq!(bits(std::slice::from_ref(kept)), bits(std::slice::from_ref(&other.1)));
+            assert!(kept.iter().any(|value| *value != 0.0));
+        }
+    }
+}
+
+#[test]
+fn edges_continue_from_what_was_saved_to_the_same_bits() {
+    let whole = learned(5, fresh(5), 0..9);
+    let half = learned(5, fresh(5), 0..4);
+    assert_eq!(bits(&models(&learned(5, half.clone(), 4..9))), bits(&models(&whole)));
+    // Without what the edges kept, it goes otherwise.
+    let forgotten = half.into_iter().map(|(model, _)| (model, Vec::new())).collect();
+    assert_ne!(bits(&models(&learned(5, forgotten, 4..9))), bits(&models(&whole)));
+}
+
+#[test]
+fn ends_that_keep_different_things_begin_afresh() {
+    let half = learned(3, fresh(3), 0..4);
+    let forgetful = |who: &[usize]| {
+        let mut states = half.clone();
+        who.iter().for_each(|at| states[*at].1.clear());
+        bits(&models(&learned(3, states, 4..6)))
+    };
+    // One end that has lost what it kept is as good as both.
+    let edge_lost = |a: usize, b: usize| {
+        let mut states = half.clone();
+        states[a].1.retain(|(rank, _)| rank.0 as usize != b);
+        states[b].1.retain(|(rank, _)| rank.0 as usize != a);
+        states
+    };
+    assert_eq!(forgetful(&[0, 1]), forgetful(&[0, 1, 2]));
+    let mut one = half.clone();
+    one[2].1.retain(|(rank, _)| rank.0 != 1);
+    let both = edge_lost(1, 2);
+    assert_eq!(bits(&models(&learned(3, one, 4..6))), bits(&models(&learned(3, both, 4..6))));
+    assert_ne!(forgetful(&[]), forgetful(&[0]));
+    // What does not fit is not taken.
+    let mut mixer = Mixer::with_codec(Learned, UnitPolicy::default(), layout(), Topology::Ring);
+    assert!(!mixer.restore_edge(Rank(0), Rank(1), &[1.0]));
 }

@@ -2,13 +2,14 @@
 //!
 //! * [`Gather`](crate::Gather): a frame for each worker; frames are gathered and added as they are decoded.
 //! * [`Linear`]: payloads of all workers may be summed, so the codec uses all-reduce, round by round.
-//! * [`Gossip`]: the same between two neighbours, on the difference of their models.
+//! * [`Gossip`]: payloads between two neighbours, on the difference of their models.
 //!
 //! The compiler refuses a gather codec where an all-reduce is needed.
 
 mod body;
 mod cut;
 mod experiment;
+mod gossip;
 #[cfg(feature = "alloc")]
 mod multi_level;
 mod spelled;
@@ -29,6 +30,7 @@ pub use cut::PacketSize;
 pub(crate) use cut::{Cut, Cuts, Decided, Piece};
 pub use experiment::{BodyOutline, EncodeBody, ParseBody, Refused, ShareNumbers, UnitBody, UnitSource};
 pub(crate) use experiment::{ExperimentBody, Parser};
+pub use gossip::{Edge, Gossip, Turn};
 #[cfg(feature = "alloc")]
 pub(crate) use multi_level::{Beside, Chosen, MultiLevel, Whole, read_beside};
 pub use spelled::CodecEntry;
@@ -54,8 +56,6 @@ pub enum Reduction {
     /// [`most_contributors`](Linear::most_contributors) that no count overflows; narrow counts may share a
     /// byte, for instance two of 4 bits where at most 15 workers vote.
     SumU8,
-    /// Two neighbours exchange their f32 payloads.
-    Neighbour,
 }
 
 /// The payload of one round. The exchange replaces it in place by its reduction over all workers.
@@ -73,7 +73,7 @@ pub enum Payload<'a> {
     Bytes(&'a mut [u8]),
 }
 
-/// One round of a unit, for a [`Linear`] or [`Gossip`] codec. The data are in the scratch memory.
+/// One round of a unit, for a [`Linear`] codec. The data are in the scratch memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Round {
     /// The number of the round, from 0.
@@ -220,57 +220,4 @@ pub trait Linear: Send + Sync {
             memory.keep_all(&scratch.words[..round.unit.len]);
         }
     }
-}
-
-/// Two neighbours, by rank; `low` is below `high`. Both ends use the same edge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Edge {
-    /// The lower rank.
-    pub low: u32,
-    /// The higher rank.
-    pub high: u32,
-}
-
-/// A codec between two neighbours, on the difference of their models instead of on gradients.
-///
-/// Both ends call [`begin`](Self::begin) with the same key and edge. Then they repeat three steps until no
-/// round is left: send [`payload`](Self::payload) to the neighbour, receive its payload,
-/// [`advance`](Self::advance). All edges of a step use the models at its start.
-pub trait Gossip: Send + Sync {
-    /// Working memory of one unit of `len` elements.
-    fn round_scratch_len(&self, len: usize) -> LinearScratchLen;
-
-    /// Starts the rounds of one unit of one edge.
-    ///
-    /// # Errors
-    /// As the variants of [`EncodeError`] say.
-    ///
-    /// # Panics
-    /// When `model` has another length than the unit.
-    fn begin(
-        &self,
-        key: StepKey,
-        edge: Edge,
-        layout: &LayoutRef<'_>,
-        unit: &Unit,
-        model: &[f32],
-        scratch: &mut LinearScratch<'_>,
-    ) -> Result<Round, EncodeError>;
-
-    /// What this end sends in the round.
-    fn payload<'s>(&self, round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s>;
-
-    /// Takes the neighbour's payload and returns the next round. If no round is left, it returns `None`:
-    /// `model` has then moved towards the neighbour's by `weight`, the edge's entry of the mixing matrix.
-    ///
-    /// # Panics
-    /// When `theirs` has another length than the payload, or `model` than the unit.
-    fn advance(
-        &self,
-        round: Round,
-        scratch: &mut LinearScratch<'_>,
-        theirs: &[f32],
-        weight: f32,
-        model: &mut [f32],
-    ) -> Option<Round>;
 }

@@ -534,6 +534,5 @@ mod tests {
         assert_eq!(refused(Reduction::MinI32, Payload::U32(&mut [1])), expected);
         assert_eq!(refused(Reduction::SumI32, Payload::Bytes(&mut [1])), expected);
         assert_eq!(refused(Reduction::SumU8, Payload::U32(&mut [1])), expected);
-        assert_eq!(refused(Reduction::Neighbour, Payload::F32(&mut [1.0])), expected);
     }
 }

@@ -107,6 +107,7 @@
 mod all_gather;
 mod all_reduce;
 mod downlink;
+mod driven;
 mod ending;
 mod error;
 mod fit;
@@ -120,7 +121,7 @@ mod own;
 mod packet_set;
 mod packets;
 mod pipeline;
-mod port;
+pub(crate) mod port;
 mod refusal;
 mod report;
 mod rounds_first;
@@ -130,7 +131,7 @@ mod server;
 mod sparse;
 mod step;
 mod verdict;
-mod void;
+pub(crate) mod void;
 
 use std::any::type_name;
 use std::time::Duration;
@@ -148,6 +149,7 @@ use crate::tag::Tag;
 
 use self::all_gather::AllGather;
 use self::all_reduce::{AllReduce, Order};
+pub use self::driven::Machine;
 pub use self::error::ExchangeError;
 use self::fit::{Kind, Traits, packets_of, require, require_senders, traits_of};
 pub use self::machine::{Outgoing, Setting};
@@ -233,7 +235,7 @@ struct Started {
 
 /// Messages of each sender that may wait here before anybody has asked for them: as much as a rank of
 /// [`local`](crate::local) stores.
-const EARLY: InboxLimits = InboxLimits { messages: 4096, bytes: 1 << 30 };
+pub(crate) const EARLY: InboxLimits = InboxLimits { messages: 4096, bytes: 1 << 30 };
 
 /// Approximate bits of a value.
 fn value_bits(values: ValueChoice) -> f64 {

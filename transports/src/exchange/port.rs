@@ -21,7 +21,7 @@ const PAGE: usize = 4096;
 
 /// Where the bytes of a queued message are.
 #[derive(Debug)]
-pub(super) enum Body {
+pub(crate) enum Body {
     /// In a buffer of the port.
     Own(Vec<u8>),
     /// With the route, which keeps them until the message is sent: its frame of a part, for one of the
@@ -53,26 +53,26 @@ struct Parcel {
 
 /// A message to send, as a driver sees it.
 #[derive(Debug)]
-pub(super) struct Outgoing<'a> {
-    pub(super) id: u64,
-    pub(super) to: Rank,
-    pub(super) tag: Tag,
-    pub(super) body: &'a Body,
-    pub(super) care: Care,
+pub(crate) struct Outgoing<'a> {
+    pub(crate) id: u64,
+    pub(crate) to: Rank,
+    pub(crate) tag: Tag,
+    pub(crate) body: &'a Body,
+    pub(crate) care: Care,
 }
 
 /// Messages that peers have promised are taken by name, most of them in the order in which they were
 /// promised. Every peer sends its own in that order too, so no message waits for a later one. Messages that
 /// may come or not are asked for.
 #[derive(Debug)]
-pub(super) struct Port {
+pub(crate) struct Port {
     me: Rank,
     members: Membership,
     /// The first tag of the step.
     step: Tag,
     pub(super) is_fail_stop: bool,
-    pub(super) now: u64,
-    pub(super) deadline: u64,
+    pub(crate) now: u64,
+    pub(crate) deadline: u64,
     outbox: VecDeque<Parcel>,
     next_id: u64,
     /// Receivers without room for a message, until the next try.
@@ -102,7 +102,7 @@ pub(super) struct Port {
     /// Why the network is of no more use.
     broken: Option<TransportError>,
     /// Whether ranks that fail send notes, and not only void frames in place of their frames.
-    pub(super) has_notes: bool,
+    pub(crate) has_notes: bool,
     /// The first note, and its sender.
     pub(super) note: Option<(Rank, Vec<u8>)>,
     /// Buffers of messages that were sent. They stay apart from those that the network swaps for its own,
@@ -115,7 +115,7 @@ pub(super) struct Port {
 
 impl Port {
     /// `early` bounds the messages of each sender that nobody has asked for yet.
-    pub(super) fn new(early: InboxLimits) -> Self {
+    pub(crate) fn new(early: InboxLimits) -> Self {
         let (outbox, full, promised, arrived, asked) = Default::default();
         let (taken, lost, never, unsent, broken, note) = Default::default();
         let (sent, spare, wanted, found) = Default::default();
@@ -153,7 +153,7 @@ impl Port {
 
     /// Begins a step. Messages of earlier ones are dropped, now and when they arrive; messages of this one
     /// may be here already.
-    pub(super) fn begin(&mut self, me: Rank, members: Membership, is_fail_stop: bool, step: Tag) {
+    pub(crate) fn begin(&mut self, me: Rank, members: Membership, is_fail_stop: bool, step: Tag) {
         self.end();
         (self.me, self.members, self.is_fail_stop, self.step) = (me, members, is_fail_stop, step);
         (self.has_notes, self.note, self.unsent, self.broken, self.looked) = (false, None, None, None, None);
@@ -177,7 +177,7 @@ impl Port {
     }
 
     /// Drops what is queued and what is waited for.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.spare.extend(self.arrived.drain(..).flatten());
         self.promised.clear();
         self.needed = None;
@@ -205,14 +205,14 @@ impl Port {
     }
 
     /// An empty buffer for a message that arrives.
-    pub(super) fn lend(&mut self) -> Vec<u8> {
+    pub(crate) fn lend(&mut self) -> Vec<u8> {
         let mut buffer = self.spare.pop().unwrap_or_default();
         buffer.clear();
         buffer
     }
 
     /// An empty buffer for a message of at most so many bytes.
-    pub(super) fn lend_for(&mut self, bytes: usize) -> Vec<u8> {
+    pub(crate) fn lend_for(&mut self, bytes: usize) -> Vec<u8> {
         let at = self.sent.iter().position(|buffer| buffer.capacity() >= bytes);
         let fitting = at.map(|at| self.sent.swap_remove(at));
         let mut buffer = fitting.or_else(|| self.sent.pop()).unwrap_or_default();
@@ -222,25 +222,25 @@ impl Port {
     }
 
     /// Takes a buffer back.
-    pub(super) fn give(&mut self, buffer: Vec<u8>) {
+    pub(crate) fn give(&mut self, buffer: Vec<u8>) {
         self.spare.push(buffer);
     }
 
-    pub(super) fn queue(&mut self, to: Rank, tag: Tag, body: Body, care: Care) {
+    pub(crate) fn queue(&mut self, to: Rank, tag: Tag, body: Body, care: Care) {
         let id = self.next_id;
         self.next_id += 1;
         self.outbox.push_back(Parcel { id, to, tag, body, care });
     }
 
     /// Queues a copy of a short message.
-    pub(super) fn queue_copy(&mut self, to: Rank, tag: Tag, message: &[u8], care: Care) {
+    pub(crate) fn queue_copy(&mut self, to: Rank, tag: Tag, message: &[u8], care: Care) {
         let mut copy = self.lend_for(message.len());
         copy.extend_from_slice(message);
         self.queue(to, tag, Body::Own(copy), care);
     }
 
     /// Drops what the step alone needs, because it has failed and all ranks are told so.
-    pub(super) fn drop_musts(&mut self) {
+    pub(crate) fn drop_musts(&mut self) {
         for _ in 0..self.outbox.len() {
             match self.outbox.pop_front() {
                 Some(parcel) if parcel.care == Care::Must => self.recycle(parcel),
@@ -250,7 +250,7 @@ impl Port {
     }
 
     /// Records that `from` will send a message with `tag`.
-    pub(super) fn expect(&mut self, from: Rank, tag: Tag) {
+    pub(crate) fn expect(&mut self, from: Rank, tag: Tag) {
         self.looked = None;
         self.promised.push_back((from, tag));
         self.arrived.push_back(self.inbox.take(from, tag));
@@ -275,7 +275,7 @@ impl Port {
     ///
     /// # Panics
     /// When it is not expected.
-    pub(super) fn take_named(
+    pub(crate) fn take_named(
         &mut self,
         (from, tag): (Rank, Tag),
         into: &mut Vec<u8>,
@@ -329,7 +329,7 @@ impl Port {
     }
 
     /// Asks for messages that may come or not.
-    pub(super) fn ask(&mut self, wanted: Wanted) {
+    pub(crate) fn ask(&mut self, wanted: Wanted) {
         self.looked = None;
         let mut is_here = false;
         while let Some(((from, tag), message)) = self.inbox.take_any(&[wanted]) {
@@ -390,7 +390,7 @@ impl Port {
     ///
     /// # Errors
     /// If it can no longer leave.
-    pub(super) fn has_sent(&self) -> Result<bool, TransportError> {
+    pub(crate) fn has_sent(&self) -> Result<bool, TransportError> {
         self.failure()?;
         let Some(parcel) = self.outbox.iter().find(|parcel| parcel.care == Care::Must) else {
             return Ok(true);
@@ -405,21 +405,21 @@ impl Port {
     }
 
     /// Whether nothing is queued that can still leave.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.outbox.is_empty() || self.broken.is_some()
     }
 
     // --- the driver's side ------------------------------------------
 
     /// The first queued message whose receiver may have room.
-    pub(super) fn outgoing(&self) -> Option<Outgoing<'_>> {
+    pub(crate) fn outgoing(&self) -> Option<Outgoing<'_>> {
         let parcel = self.outbox.iter().find(|parcel| !self.full.contains(&parcel.to))?;
         let Parcel { id, to, tag, body, care } = parcel;
         Some(Outgoing { id: *id, to: *to, tag: *tag, body, care: *care })
     }
 
     /// A message has left, or nobody needs it any more.
-    pub(super) fn sent(&mut self, id: u64) {
+    pub(crate) fn sent(&mut self, id: u64) {
         if let Some(at) = self.outbox.iter().position(|parcel| parcel.id == id)
             && let Some(parcel) = self.outbox.remove(at)
         {
@@ -434,7 +434,7 @@ impl Port {
     }
 
     /// A message found no room. It is lost if its time is over; else its receiver is tried again later.
-    pub(super) fn no_room(&mut self, id: u64) {
+    pub(crate) fn no_room(&mut self, id: u64) {
         let Some(parcel) = self.outbox.iter().find(|parcel| parcel.id == id) else { return };
         match parcel.care {
             Care::Until(until) | Care::Packet(until) if until <= self.now => self.sent(id),
@@ -443,17 +443,17 @@ impl Port {
     }
 
     /// Whether a message waits for room.
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         !self.full.is_empty()
     }
 
     /// Receivers that were full may have room again.
-    pub(super) fn retry(&mut self) {
+    pub(crate) fn retry(&mut self) {
         self.full.clear();
     }
 
     /// A message cannot be sent. One that may be lost is lost.
-    pub(super) fn not_sent(&mut self, id: u64, error: TransportError) {
+    pub(crate) fn not_sent(&mut self, id: u64, error: TransportError) {
         if let Some(parcel) = self.outbox.iter().find(|parcel| parcel.id == id)
             && parcel.care == Care::Must
         {
@@ -463,7 +463,7 @@ impl Port {
     }
 
     /// The messages to receive now, those needed first at the front.
-    pub(super) fn wanted(&mut self) -> &[Wanted] {
+    pub(crate) fn wanted(&mut self) -> &[Wanted] {
         self.wanted.clear();
         // Others with the tag of the one that is needed may be void frames, and what its sender promised
         // before may stand in its way. Those behind are taken when their turn comes, or at once if this rank
@@ -484,7 +484,7 @@ impl Port {
     }
 
     /// Files a message. It is taken when its turn comes.
-    pub(super) fn receive(&mut self, from: Rank, tag: Tag, message: Vec<u8>) -> Result<(), Refusal> {
+    pub(crate) fn receive(&mut self, from: Rank, tag: Tag, message: Vec<u8>) -> Result<(), Refusal> {
         if from == self.me || !self.members.ranks.contains(from) {
             return Err(Refusal::Stranger { from });
         }
@@ -519,7 +519,7 @@ impl Port {
     }
 
     /// Nothing more comes from a peer.
-    pub(super) fn peer_lost(&mut self, rank: Rank) {
+    pub(crate) fn peer_lost(&mut self, rank: Rank) {
         if !self.lost.contains(&rank) {
             self.lost.push(rank);
         }
@@ -527,7 +527,7 @@ impl Port {
 
     /// Nothing that was [wanted](Self::wanted) last comes from a peer. What was not may be in the network's
     /// inbox.
-    pub(super) fn not_here(&mut self, rank: Rank) {
+    pub(crate) fn not_here(&mut self, rank: Rank) {
         let before = self.never.len();
         self.never.extend(self.wanted.iter().filter(|wanted| wanted.from == rank));
         if self.never.len() == before {
@@ -536,12 +536,12 @@ impl Port {
     }
 
     /// The network is of no more use.
-    pub(super) fn fail(&mut self, error: TransportError) {
+    pub(crate) fn fail(&mut self, error: TransportError) {
         self.broken.get_or_insert(error);
     }
 
     /// Bytes of messages that arrived and were not taken.
-    pub(super) fn filed_bytes(&self) -> usize {
+    pub(crate) fn filed_bytes(&self) -> usize {
         let found = self.found.iter().map(|(_, _, message)| message.len()).sum::<usize>();
         self.inbox.bytes() + found + self.arrived.iter().flatten().map(Vec::len).sum::<usize>()
     }

@@ -31,7 +31,7 @@ impl Void {
 
 /// A void frame as it travels.
 #[derive(Debug)]
-pub(super) struct VoidMessage {
+pub(crate) struct VoidMessage {
     bytes: [u8; VoidFrame::MAX_BYTES],
     len: usize,
 }
@@ -39,13 +39,13 @@ pub(super) struct VoidMessage {
 impl VoidMessage {
     /// # Panics
     /// When the coordinate is outside the layout.
-    pub(super) fn new(void: &VoidFrame, layout: &LayoutRef<'_>) -> Self {
+    pub(crate) fn new(void: &VoidFrame, layout: &LayoutRef<'_>) -> Self {
         let mut bytes = [0; VoidFrame::MAX_BYTES];
         let len = void.write(layout, &mut bytes).expect("there is room for the longest one");
         Self { bytes, len }
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 }
@@ -57,7 +57,7 @@ impl From<Void> for ExchangeError {
 }
 
 /// The tag of notes.
-pub(super) fn note_tag(step: Tag) -> Tag {
+pub(crate) fn note_tag(step: Tag) -> Tag {
     step.unit(u32::MAX).chunk(0)
 }
 

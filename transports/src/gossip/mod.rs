@@ -1,34 +1,49 @@
 //! Models move towards those of their neighbours; no rank waits for all.
 //!
 //! A [`Mixer`] belongs to one rank. After its own optimizer step the rank calls [`mix`](Mixer::mix): one or
-//! more rounds with each neighbour in the [`Topology`], all of which start from the models before the call.
+//! more rounds with each neighbour in the [`Topology`], each of which starts from the models before it.
 //! Replicas stay different. Their mean stays where it was (except for rounding), and their distance shrinks
 //! by the graph's second largest eigenvalue at each step.
+//!
+//! A mixer is a [`Machine`](crate::exchange::Machine), like an exchange: it has no sockets, threads or
+//! clocks. [`begin`](Mixer::begin) and [`work`](Mixer::work) are its steps for drivers of one's own.
+//!
+//! # What an edge keeps
+//! Some codecs keep something for each edge, the same at both ends. The first message of a step carries a
+//! fingerprint of it. If the two ends differ, both start that edge from zeros, in the same step: one of them
+//! could not end the step before, left the run and came back, or continues from an older checkpoint. When
+//! the membership changes, an edge between ranks that are still neighbours keeps what it has.
+//!
+//! # A step that fails
+//! The model and all edges of this rank are then as they were before the step, and its neighbours are told,
+//! so that none of them waits for messages that do not come.
 
+mod end;
+mod machine;
 mod topology;
 
-use std::time::{Duration, Instant};
+use std::fmt;
+use std::time::Duration;
 
-use gradwire::arithmetic::first_non_finite;
 use gradwire::registry::GossipCodec;
-use gradwire::rounds::{Edge, Payload, Round, RoundBuffers};
-use gradwire::{Codec, Layout, Spec, StepKey, Unit};
+use gradwire::rounds::Gossip;
+use gradwire::{Codec, Layout, Spec, Unit, UnitPolicy};
 
-use crate::derived::Kind;
-use crate::error::TransportError;
-use crate::exchange::ExchangeError;
-use crate::rank::{Membership, Rank, RankSet};
-use crate::tag::{Deadline, Tag};
-use crate::transport::Transport;
-
+use self::end::End;
+use self::machine::Step;
 pub use self::topology::Topology;
+use crate::error::TransportError;
+use crate::exchange::port::Port;
+use crate::exchange::{EARLY, ExchangeError};
+use crate::inbox::InboxLimits;
+use crate::rank::{Membership, Rank, RankSet};
 
 /// What one rank reports about one mixing step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mixed {
     /// The neighbours whose models entered this rank's model, ascending.
     pub neighbours: RankSet,
-    /// Bytes of the payloads that this rank sent, over all neighbours.
+    /// Bytes of the messages that this rank sent, over all neighbours.
     pub sent_bytes: usize,
     /// Time spent preparing payloads and moving the model.
     pub codec: Duration,
@@ -36,74 +51,42 @@ pub struct Mixed {
     pub exchange: Duration,
 }
 
-/// One rank's part of every mixing step: settings, and buffers that are reused from step to step.
-#[derive(Debug)]
+/// One rank's part of every mixing step: settings, what its edges keep, and buffers that are reused from step
+/// to step.
 pub struct Mixer {
-    codec: GossipCodec,
+    codec: Method,
     layout: Layout,
     units: Vec<Unit>,
     topology: Topology,
-    surroundings: Option<Surroundings>,
-    conversations: Vec<Conversation>,
-    outgoing: Vec<u8>,
-}
-
-/// The neighbours of this rank in one membership.
-#[derive(Clone, Debug)]
-struct Surroundings {
-    members: Membership,
+    /// This rank, and the members of the last step.
+    place: Option<(Rank, Membership)>,
     neighbours: RankSet,
     /// The entry of the mixing matrix for each of them.
     weight: f32,
+    /// One for each neighbour, by ascending rank.
+    ends: Vec<End>,
+    port: Port,
+    step: Step,
 }
 
-/// One unit on its way between this rank and one neighbour, with its own working memory.
-#[derive(Debug, Default)]
-struct Conversation {
-    buffers: RoundBuffers,
-    incoming: Vec<u8>,
-    theirs: Vec<f32>,
-    with: Option<(Rank, Round)>,
+/// A codec of this project or of another crate.
+enum Method {
+    Listed(GossipCodec),
+    Own(Box<dyn Gossip>),
 }
 
-impl Conversation {
-    /// Working memory for a unit of `len` elements, and the codec's first round.
-    fn begin(
-        &mut self,
-        codec: &GossipCodec,
-        (key, edge): (StepKey, Edge),
-        (layout, unit): (&Layout, &Unit),
-        (neighbour, model): (Rank, &[f32]),
-    ) -> Result<(), ExchangeError> {
-        self.buffers.grow(codec.rounds().round_scratch_len(unit.len));
-        let (model, mut scratch) = (&model[unit.range()], self.buffers.scratch());
-        let round = codec.rounds().begin(key, edge, &layout.as_ref(), unit, model, &mut scratch)?;
-        self.with = Some((neighbour, round));
-        Ok(())
-    }
-
-    /// Writes this round's payload to `out`, little-endian.
-    fn write(&mut self, codec: &GossipCodec, round: &Round, out: &mut Vec<u8>) {
-        out.clear();
-        match codec.rounds().payload(round, &mut self.buffers.scratch()) {
-            Payload::F32(values) => out.extend(values.iter().flat_map(|value| value.to_le_bytes())),
-            Payload::I32(values) => out.extend(values.iter().flat_map(|value| value.to_le_bytes())),
-            _ => unreachable!("neighbours exchange f32"),
+impl Method {
+    fn codec(&self) -> &dyn Gossip {
+        match self {
+            Self::Listed(codec) => codec.rounds(),
+            Self::Own(codec) => &**codec,
         }
     }
+}
 
-    /// Checks received payloads before they are used.
-    fn read(&mut self, from: Rank, tag: Tag, round: &Round) -> Result<(), ExchangeError> {
-        let (expected, actual) = (4 * round.payload_len, self.incoming.len());
-        if expected != actual {
-            return Err(TransportError::WrongLength { from, tag, expected, actual }.into());
-        }
-        self.theirs.clear();
-        self.theirs.extend(self.incoming.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)));
-        match first_non_finite(&self.theirs) {
-            Some(index) => Err(ExchangeError::NonFinitePayload { rank: from, index }),
-            None => Ok(()),
-        }
+impl fmt::Debug for Mixer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mixer").field("topology", &self.topology).field("place", &self.place).finish()
     }
 }
 
@@ -116,132 +99,84 @@ impl Mixer {
         let Codec::Gossip(codec) = spec.codec else {
             return Err(ExchangeError::NotGossip { codec: spec.codec.name() });
         };
-        let units = spec.units.units(&layout.as_ref()).collect();
-        let (conversations, outgoing) = (Vec::new(), Vec::new());
-        Ok(Self { codec, layout, units, topology, surroundings: None, conversations, outgoing })
+        Ok(Self::of(Method::Listed(codec), spec.units, layout, topology))
     }
 
-    /// Moves `model` towards the models of its neighbours in the current membership.
-    ///
-    /// # Errors
-    /// `Encode` for a model that is not finite; `Transport`; `NonFinitePayload`. The model is then as it was.
-    /// A neighbour that received everything may still have moved. Then the mean of the models has moved too,
-    /// by at most the edge's weight times their difference.
+    /// For models of this layout, with a codec of another crate.
+    pub fn with_codec(
+        codec: impl Gossip + 'static,
+        units: UnitPolicy,
+        layout: Layout,
+        topology: Topology,
+    ) -> Self {
+        Self::of(Method::Own(Box::new(codec)), units, layout, topology)
+    }
+
+    fn of(codec: Method, units: UnitPolicy, layout: Layout, topology: Topology) -> Self {
+        let units = units.units(&layout.as_ref()).collect();
+        let (place, neighbours, ends, step) = Default::default();
+        let port = Port::new(EARLY);
+        Self { codec, layout, units, topology, place, neighbours, weight: 1.0, ends, port, step }
+    }
+
+    /// The same, with another bound on messages that arrive before this rank asks for them. A driver that
+    /// receives by name never hands in any.
+    #[must_use]
+    pub fn keeping_early(mut self, limits: InboxLimits) -> Self {
+        self.port = Port::new(limits);
+        self
+    }
+
+    /// What each edge keeps, by ascending rank of the neighbour; of all units, one after the other. A run
+    /// that continues elsewhere saves it and passes it to [`restore_edge`](Self::restore_edge). Edges that
+    /// keep nothing are left out.
+    pub fn edges(&self) -> impl Iterator<Item = (Rank, &[f32])> {
+        self.ends.iter().map(|end| (end.neighbour, end.kept())).filter(|(_, kept)| !kept.is_empty())
+    }
+
+    /// Continues an edge to a neighbour from what [`edges`](Self::edges) returned. Returns whether the codec
+    /// keeps as much; if not, the edge is as it was. What belongs to a rank that is no neighbour in the next
+    /// step is forgotten.
     ///
     /// # Panics
-    /// When `model` has another length than the layout.
-    ///
-    /// # Determinism
-    /// A model moves along its edges in the order of the neighbours' ranks, unit by unit, whatever arrived
-    /// first.
-    pub fn mix(
-        &mut self,
-        transport: &mut dyn Transport,
-        key: StepKey,
-        model: &mut [f32],
-        deadline: Deadline,
-    ) -> Result<Mixed, ExchangeError> {
-        assert_eq!(model.len(), self.layout.len(), "model and layout differ in length");
-        let started = Instant::now();
-        let members = transport.membership();
-        let tag = Tag::new(members.epoch, key.step);
-        transport.retire(tag);
-        let me = transport.rank();
-        let Surroundings { neighbours, weight, .. } = self.surroundings(me, members)?;
-        self.begin(key, me, neighbours.as_slice(), model)?;
-        let (mut sent_bytes, mut exchange) = (0, Duration::ZERO);
-        while self.conversations.iter().any(|conversation| conversation.with.is_some()) {
-            let waiting = Instant::now();
-            sent_bytes += self.send(transport, tag, deadline)?;
-            self.receive(transport, tag, deadline)?;
-            exchange += waiting.elapsed();
-            self.advance(weight, model);
+    /// During a step.
+    pub fn restore_edge(&mut self, me: Rank, neighbour: Rank, kept: &[f32]) -> bool {
+        assert!(self.step.is_over(), "an edge cannot be restored during a step");
+        if kept.len() != self.kept_len() {
+            return false;
         }
-        Ok(Mixed { neighbours, sent_bytes, codec: started.elapsed() - exchange, exchange })
+        let mut end = End::new(me, neighbour, kept.len());
+        end.kept_mut().copy_from_slice(kept);
+        self.ends.retain(|end| end.neighbour != neighbour);
+        let at = self.ends.partition_point(|end| end.neighbour < neighbour);
+        self.ends.insert(at, end);
+        self.place = None;
+        true
     }
 
-    /// Worked out when the membership changes.
-    fn surroundings(&mut self, me: Rank, members: Membership) -> Result<Surroundings, ExchangeError> {
-        if let Some(known) = self.surroundings.as_ref().filter(|known| known.members == members) {
-            return Ok(known.clone());
+    /// Elements that an edge keeps.
+    fn kept_len(&self) -> usize {
+        let (codec, layout) = (self.codec.codec(), self.layout.as_ref());
+        self.units.iter().map(|unit| codec.kept_len(&layout, unit)).sum()
+    }
+
+    /// Finds the neighbours, when the membership has changed. Edges to ranks that were neighbours before keep
+    /// what they have.
+    fn look_around(&mut self, me: Rank, members: &Membership) -> Result<(), ExchangeError> {
+        if self.place.as_ref().is_some_and(|(rank, known)| *rank == me && known == members) {
+            return Ok(());
         }
         let (world, ranks) = (members.world(), members.ranks.as_slice());
         let position = members.ranks.position(me).ok_or(TransportError::NotAPeer { rank: me })?;
-        let neighbours = self.topology.neighbours(world, position).into_iter().map(|at| ranks[at]).collect();
-        let weight = self.topology.weight(world);
-        Ok(self.surroundings.insert(Surroundings { members, neighbours, weight }).clone())
-    }
-
-    /// Every unit with every neighbour, from the same models.
-    fn begin(
-        &mut self,
-        key: StepKey,
-        me: Rank,
-        neighbours: &[Rank],
-        model: &[f32],
-    ) -> Result<(), ExchangeError> {
-        let pairs = neighbours.iter().flat_map(|&rank| self.units.iter().map(move |unit| (rank, unit)));
-        self.conversations.resize_with(neighbours.len() * self.units.len(), Conversation::default);
-        for (conversation, (rank, unit)) in self.conversations.iter_mut().zip(pairs) {
-            let edge = Edge { low: me.0.min(rank.0), high: me.0.max(rank.0) };
-            conversation.begin(&self.codec, (key, edge), (&self.layout, unit), (rank, model))?;
-        }
+        self.neighbours = self.topology.neighbours(world, position).into_iter().map(|at| ranks[at]).collect();
+        self.weight = self.topology.weight(world);
+        let (kept_len, mut before) = (self.kept_len(), std::mem::take(&mut self.ends));
+        let mut end_to = |neighbour| match before.iter().position(|end| end.neighbour == neighbour) {
+            Some(at) => before.swap_remove(at),
+            None => End::new(me, neighbour, kept_len),
+        };
+        self.ends = self.neighbours.iter().map(&mut end_to).collect();
+        self.place = Some((me, members.clone()));
         Ok(())
     }
-
-    /// Sends this round's payloads and returns their bytes.
-    fn send(
-        &mut self,
-        transport: &mut dyn Transport,
-        tag: Tag,
-        deadline: Deadline,
-    ) -> Result<usize, ExchangeError> {
-        let mut sent = 0;
-        for conversation in &mut self.conversations {
-            let Some((rank, round)) = conversation.with else { continue };
-            conversation.write(&self.codec, &round, &mut self.outgoing);
-            transport.send(rank, tag_of(tag, &round)?, &self.outgoing, deadline)?;
-            sent += self.outgoing.len();
-        }
-        Ok(sent)
-    }
-
-    /// Receives the payloads of all neighbours. The model moves only after that, when nothing can fail any
-    /// more.
-    fn receive(
-        &mut self,
-        transport: &mut dyn Transport,
-        tag: Tag,
-        deadline: Deadline,
-    ) -> Result<(), ExchangeError> {
-        for conversation in &mut self.conversations {
-            let Some((rank, round)) = conversation.with else { continue };
-            let tag = tag_of(tag, &round)?;
-            transport.recv(rank, tag, &mut conversation.incoming, deadline)?;
-            conversation.read(rank, tag, &round)?;
-        }
-        Ok(())
-    }
-
-    fn advance(&mut self, weight: f32, model: &mut [f32]) {
-        for conversation in &mut self.conversations {
-            let Some((rank, round)) = conversation.with else { continue };
-            let theirs = std::mem::take(&mut conversation.theirs);
-            let model = &mut model[round.unit.range()];
-            let next = self.codec.rounds().advance(
-                round,
-                &mut conversation.buffers.scratch(),
-                &theirs,
-                weight,
-                model,
-            );
-            conversation.theirs = theirs;
-            conversation.with = next.map(|round| (rank, round));
-        }
-    }
-}
-
-/// Two neighbours have one conversation a unit, so unit and round name a message.
-fn tag_of(tag: Tag, round: &Round) -> Result<Tag, TransportError> {
-    tag.unit(round.unit.id).derive(Kind::Gossip, round.index as usize)
 }

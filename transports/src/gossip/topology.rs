@@ -12,6 +12,13 @@ pub enum Topology {
     Torus,
     /// All other members.
     Complete,
+    /// The members 1, 2, 4, … places before and after, up to half the ring: at most 2·log₂N neighbours, and
+    /// everybody within log₂N hops.
+    ///
+    /// # Source
+    /// Ying, Yuan, Chen, Hu, Pan, Yin: Exponential Graph is Provably Efficient for Decentralized Deep
+    /// Training (arXiv 2110.13363), the static graph, whose edges have a direction; here they lead both ways.
+    Exponential,
 }
 
 impl Topology {
@@ -25,6 +32,7 @@ impl Topology {
             Self::Ring => vec![(position + 1) % world, (position + world - 1) % world],
             Self::Torus => torus(world, position),
             Self::Complete => (0..world).collect(),
+            Self::Exponential => exponential(world, position),
         };
         neighbours.sort_unstable();
         neighbours.dedup();
@@ -52,11 +60,16 @@ fn torus(world: usize, position: usize) -> Vec<usize> {
     vec![at(row, column + 1), at(row, column + columns - 1), at(row + 1, column), at(row + rows - 1, column)]
 }
 
+fn exponential(world: usize, position: usize) -> Vec<usize> {
+    let hops = std::iter::successors(Some(1), |hop| Some(2 * hop)).take_while(|hop| 2 * hop <= world);
+    hops.flat_map(|hop| [(position + hop) % world, (position + world - hop) % world]).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const ALL: [Topology; 3] = [Topology::Ring, Topology::Torus, Topology::Complete];
+    const ALL: [Topology; 4] = [Topology::Ring, Topology::Torus, Topology::Complete, Topology::Exponential];
 
     #[test]
     fn small_graphs_are_as_drawn_by_hand() {
@@ -69,6 +82,9 @@ mod tests {
         assert_eq!(Topology::Torus.neighbours(9, 0), [1, 2, 3, 6]);
         assert_eq!(Topology::Torus.neighbours(7, 3), Topology::Ring.neighbours(7, 3));
         assert_eq!(Topology::Complete.neighbours(4, 2), [0, 1, 3]);
+        assert_eq!(Topology::Exponential.neighbours(8, 0), [1, 2, 4, 6, 7]);
+        assert_eq!(Topology::Exponential.neighbours(9, 8), [0, 1, 3, 4, 6, 7]);
+        assert_eq!(Topology::Exponential.neighbours(3, 1), Topology::Ring.neighbours(3, 1));
         for topology in ALL {
             assert_eq!(topology.neighbours(1, 0), [0; 0]);
             assert_eq!(topology.weight(1), 1.0);

@@ -1,12 +1,16 @@
-//! Whole steps of an exchange under random schedules: no threads, no sleeping, one seed for each schedule.
+//! Whole steps of an exchange, and of gossip, under random schedules: no threads, no sleeping, one seed for
+//! each schedule.
 //!
 //! `SIMULATE_SCHEDULES` says how many schedules of every route run, and `SIMULATE_SEED` runs a single one. A
 //! schedule that breaks a rule panics with its route and seed.
 
+mod gossip;
 mod network;
 mod rules;
 mod schedule;
 
+use std::fmt::Debug;
+use std::ops::AddAssign;
 use std::panic;
 
 use schedule::{Case, Schedule};
@@ -19,26 +23,37 @@ fn number(name: &str) -> Option<u64> {
 }
 
 fn run(case: &Case) {
+    let is_served = matches!(case.route, Route::Server(_));
+    run_all(
+        case.name,
+        |seed| Schedule::new(case, seed).run(),
+        |seen: &rules::Seen| seen.is_complete(is_served),
+    );
+}
+
+/// Runs the schedules of all seeds. Many of them must reach all that they are there for.
+fn run_all<S: AddAssign + Debug + Default>(
+    name: &str,
+    schedule: impl Fn(u64) -> S,
+    is_complete: impl Fn(&S) -> bool,
+) {
     let seeds = match number("SIMULATE_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("SIMULATE_SCHEDULES").unwrap_or(SCHEDULES),
     };
-    let mut seen = rules::Seen::default();
+    let mut seen = S::default();
     for seed in seeds.clone() {
-        let schedule = panic::AssertUnwindSafe(|| Schedule::new(case, seed).run());
-        match panic::catch_unwind(schedule) {
+        match panic::catch_unwind(panic::AssertUnwindSafe(|| schedule(seed))) {
             Ok(outcome) => seen += outcome,
             Err(cause) => {
-                eprintln!("{} broke a rule: SIMULATE_SEED={seed} replays it", case.name);
+                eprintln!("{name} broke a rule: SIMULATE_SEED={seed} replays it");
                 panic::resume_unwind(cause);
             }
         }
     }
-    println!("{}: {seen:?}", case.name);
-    // The schedules reach what they are there for.
+    println!("{name}: {seen:?}");
     if seeds.end - seeds.start >= SCHEDULES {
-        let is_served = matches!(case.route, Route::Server(_));
-        assert!(seen.is_complete(is_served), "{}: {seen:?}", case.name);
+        assert!(is_complete(&seen), "{name}: {seen:?}");
     }
 }
 

@@ -2,12 +2,9 @@
 
 mod spelling;
 
-use crate::codec::{Edge, Gossip, Payload, Reduction, Round, begin_unit};
+use crate::codec::{Gossip, Turn, begin_unit};
 use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
-use crate::gradient::layout::LayoutRef;
-use crate::gradient::unit::Unit;
-use crate::rng::key::StepKey;
 use crate::scratch::{LinearScratch, LinearScratchLen};
 
 /// 2¹²⁶: the difference of two values below it is finite.
@@ -27,66 +24,70 @@ impl Gossip for Dpsgd {
         LinearScratchLen { words: len, floats: len, ints: 0 }
     }
 
-    fn begin(
+    fn payload<'s>(
         &self,
-        _key: StepKey,
-        _edge: Edge,
-        _layout: &LayoutRef<'_>,
-        unit: &Unit,
+        turn: &Turn<'_>,
         model: &[f32],
-        scratch: &mut LinearScratch<'_>,
-    ) -> Result<Round, EncodeError> {
+        _kept: &mut [f32],
+        scratch: &'s mut LinearScratch<'_>,
+    ) -> Result<&'s [f32], EncodeError> {
+        let unit = turn.unit;
         assert_eq!(model.len(), unit.len, "model and unit differ in length");
         begin_unit(self.round_scratch_len(unit.len), unit, Grad::F32(model), None, BOUND, scratch)?;
-        scratch.floats[..unit.len].copy_from_slice(model);
-        Ok(Round { index: 0, reduction: Reduction::Neighbour, unit: *unit, payload_len: unit.len })
-    }
-
-    fn payload<'s>(&self, round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s> {
-        Payload::F32(&mut scratch.floats[..round.payload_len])
+        let mine = &mut scratch.floats[..unit.len];
+        mine.copy_from_slice(model);
+        Ok(mine)
     }
 
     fn advance(
         &self,
-        round: Round,
-        scratch: &mut LinearScratch<'_>,
+        turn: &Turn<'_>,
         theirs: &[f32],
         weight: f32,
         model: &mut [f32],
-    ) -> Option<Round> {
-        assert_eq!(theirs.len(), round.payload_len, "payloads of the two ends differ in length");
-        assert_eq!(model.len(), round.unit.len, "model and unit differ in length");
+        _kept: &mut [f32],
+        scratch: &mut LinearScratch<'_>,
+    ) {
+        assert_eq!(theirs.len(), turn.unit.len, "payloads of the two ends differ in length");
+        assert_eq!(model.len(), turn.unit.len, "model and unit differ in length");
         // The difference at one end is exactly the negative of that at the other.
         for ((value, theirs), mine) in model.iter_mut().zip(theirs).zip(&*scratch.floats) {
             *value += weight * (theirs - mine);
         }
-        None
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::key::Source as Who;
+    use crate::codec::Edge;
+    use crate::gradient::layout::LayoutRef;
+    use crate::gradient::unit::Unit;
+    use crate::rng::key::{Source, StepKey};
+
+    fn turn<'a>(layout: &'a LayoutRef<'a>, unit: &'a Unit, is_low: bool) -> Turn<'a> {
+        let key = StepKey { seed: 1, step: 0, source: Source::Shared };
+        Turn { key, edge: Edge { low: 2, high: 5 }, is_low, layout, unit, round: 0 }
+    }
 
     #[test]
     fn two_neighbours_meet_at_their_mean() {
-        let layout = LayoutRef::flat(3);
-        let unit = Unit::whole(3);
-        let key = StepKey { seed: 1, step: 0, source: Who::Shared };
-        let edge = Edge { low: 2, high: 5 };
+        let (layout, unit) = (LayoutRef::flat(3), Unit::whole(3));
         let mut models = [[1.0f32, -2.0, 0.5], [3.0, 2.0, 0.25]];
         let (mut words, mut floats) = ([[0; 3]; 2], [[0.0; 3]; 2]);
         let [a, b] = &mut floats;
         let [c, d] = &mut words;
         let mut scratch =
             [(a, c), (b, d)].map(|(floats, words)| LinearScratch { words, floats, ints: &mut [] });
-        let rounds: [Round; 2] = core::array::from_fn(|i| {
-            Dpsgd.begin(key, edge, &layout, &unit, &models[i], &mut scratch[i]).unwrap()
-        });
         let sent = models;
-        for i in 0..2 {
-            assert_eq!(Dpsgd.advance(rounds[i], &mut scratch[i], &sent[1 - i], 0.5, &mut models[i]), None);
+        for end in 0..2 {
+            let turn = turn(&layout, &unit, end == 0);
+            let payload = Dpsgd.payload(&turn, &models[end], &mut [], &mut scratch[end]);
+            assert_eq!(payload, Ok(&sent[end][..]));
+        }
+        for end in 0..2 {
+            let turn = turn(&layout, &unit, end == 0);
+            Dpsgd.advance(&turn, &sent[1 - end], 0.5, &mut models[end], &mut [], &mut scratch[end]);
         }
         assert_eq!(models, [[2.0, 0.0, 0.375]; 2]);
     }
@@ -95,10 +96,8 @@ mod tests {
     fn a_model_that_is_not_finite_is_not_sent() {
         let (mut words, mut floats) = ([0; 2], [0.0; 2]);
         let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut [] };
-        let key = StepKey { seed: 1, step: 0, source: Who::Shared };
-        let (edge, unit) = (Edge { low: 0, high: 1 }, Unit { start: 7, ..Unit::whole(2) });
-        let model = [1.0, f32::NAN];
-        let error = Dpsgd.begin(key, edge, &LayoutRef::flat(9), &unit, &model, &mut scratch);
+        let (layout, unit) = (LayoutRef::flat(9), Unit { start: 7, ..Unit::whole(2) });
+        let error = Dpsgd.payload(&turn(&layout, &unit, true), &[1.0, f32::NAN], &mut [], &mut scratch);
         assert_eq!(error, Err(EncodeError::NonFiniteInput { index: 8 }));
     }
 }
