@@ -6,8 +6,9 @@ use std::error::Error;
 use std::fmt::Write;
 use std::path::Path;
 
+use clap::ValueEnum;
 use gradwire_trainer::data::{Batch, Batches, optdigits, shakespeare};
-use gradwire_trainer::model::ModelConfig;
+use gradwire_trainer::model::ModelKind;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -15,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = Path::new(folder);
     std::fs::create_dir_all(folder)?;
     let dataset = if name == "gpt" { shakespeare::load()? } else { optdigits::load()? };
-    let config = ModelConfig::by_name(name, &dataset.task())?;
+    let config = ModelKind::from_str(name, false)?.suited_to(&dataset.task());
     let mut model = config.build(&dataset.task(), 1)?;
     let batch = Batches::new(&dataset, 1, 16, 0, 1, config.context())?.batch(0, 0);
     let (mut params, mut grad) = (vec![0.0; model.len()], vec![0.0; model.len()]);

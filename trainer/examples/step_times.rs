@@ -6,7 +6,9 @@
 use std::time::Instant;
 
 use gradwire_trainer::data::{Batch, Task};
-use gradwire_trainer::model::{GptConfig, LstmConfig, ModelConfig, ModelError, Moment, ResNetConfig};
+use gradwire_trainer::model::{
+    GptConfig, LstmConfig, ModelConfig, ModelError, ModelKind, Moment, ResNetConfig,
+};
 use gradwire_trainer::rng::{Draws, Purpose};
 
 // As in the program `trainer`.
@@ -47,8 +49,8 @@ fn main() -> Result<(), ModelError> {
     let grey = Task::Images { shape: [1, 28, 28], classes: 10 };
     let colour = Task::Images { shape: [3, 32, 32], classes: 10 };
     let (letters, words) = (Task::Tokens { vocabulary: 65 }, Task::Tokens { vocabulary: 10_000 });
-    time("mlp", &ModelConfig::by_name("mlp", &grey)?, &grey, &images(32, [1, 28, 28]), 100)?;
-    time("cnn", &ModelConfig::by_name("cnn", &colour)?, &colour, &images(32, [3, 32, 32]), 10)?;
+    time("mlp", &ModelKind::Mlp.suited_to(&grey), &grey, &images(32, [1, 28, 28]), 100)?;
+    time("cnn", &ModelKind::Cnn.suited_to(&colour), &colour, &images(32, [3, 32, 32]), 10)?;
     let resnet = ModelConfig::ResNet20(ResNetConfig::default());
     time("resnet20", &resnet, &colour, &images(32, [3, 32, 32]), 5)?;
     let gpt = ModelConfig::Gpt(GptConfig::default());

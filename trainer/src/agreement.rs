@@ -13,7 +13,7 @@ use gradwire_transports::exchange::{Exchange, ExchangeError, Report, Route, Serv
 use gradwire_transports::gossip::{Mixer, Topology};
 use gradwire_transports::{Deadline, Transport};
 
-use crate::config::RunConfig;
+use crate::config::{ExchangeKind, RunConfig};
 
 /// How a run was told to agree.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,29 +36,28 @@ pub(crate) fn link(config: &RunConfig) -> Option<Link> {
 impl Averaging {
     /// What the checked configuration means for gradients that are encoded so.
     pub(crate) fn of(config: &RunConfig, plan: &Plan) -> Self {
-        let wire = if config.wire.as_deref() == Some("bf16") { Wire::Bf16 } else { Wire::F32 };
-        let topology = match config.topology.as_deref() {
-            Some("ring") => Some(Topology::Ring),
-            Some("torus") => Some(Topology::Torus),
-            Some("complete") => Some(Topology::Complete),
-            _ => None,
-        };
-        match (topology, config.exchange.as_str()) {
-            (Some(topology), _) => Self::Gossip(topology),
-            (None, "all-gather") => Self::Mean(Route::AllGather),
-            (None, "sparse") => Self::Mean(Route::SparseAllReduce),
-            (None, "all-reduce") => Self::Mean(Route::AllReduce { wire }),
-            (None, "tree") => Self::Mean(Route::Tree { wire }),
-            (None, "owners") => Self::Mean(Route::Owners { wire }),
-            (None, "native") => Self::Mean(Route::Native { wire }),
-            (None, exchange) => Self::Mean(match (Exchange::best_route(plan), link(config)) {
-                // Packets go to a server, with options of their own.
-                (route @ Route::Server(_), _) => route,
-                _ if exchange == "server" => Route::Server(ServerOptions::default()),
-                (_, Some(link)) => Exchange::route_over(plan, config.workers, &link),
-                (route, None) => route,
-            }),
+        if let Some(topology) = config.topology {
+            return Self::Gossip(topology.into());
         }
+        let wire = config.wire.map_or(Wire::F32, Wire::from);
+        Self::Mean(match config.exchange {
+            ExchangeKind::AllGather => Route::AllGather,
+            ExchangeKind::Sparse => Route::SparseAllReduce,
+            ExchangeKind::AllReduce => Route::AllReduce { wire },
+            ExchangeKind::Tree => Route::Tree { wire },
+            ExchangeKind::Owners => Route::Owners { wire },
+            ExchangeKind::Native => Route::Native { wire },
+            // Gossip has a topology.
+            exchange @ (ExchangeKind::Auto | ExchangeKind::Server | ExchangeKind::Gossip) => {
+                match (Exchange::best_route(plan), link(config)) {
+                    // Packets go to a server, with options of their own.
+                    (route @ Route::Server(_), _) => route,
+                    _ if exchange == ExchangeKind::Server => Route::Server(ServerOptions::default()),
+                    (_, Some(link)) => Exchange::route_over(plan, config.workers, &link),
+                    (route, None) => route,
+                }
+            }
+        })
     }
 
     /// Builds one worker's part of this. If a number is given, a step is cut into at most that many parts.

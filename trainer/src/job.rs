@@ -12,8 +12,8 @@ use crate::adapt::{Decided, List, ListError, Plan};
 use crate::agreement::Averaging;
 use crate::checkpoint::CheckpointError;
 use crate::config::link_rate;
-use crate::config::{ConfigError, RunConfig};
-use crate::data::{DataError, Dataset, Part, Source};
+use crate::config::{ConfigError, OptimizerKind, RunConfig, ScheduleKind};
+use crate::data::{DataError, Dataset, Part};
 use crate::model::{Evaluating, Model, ModelConfig, ModelError};
 use crate::optim::{
     AdamWConfig, Decay, Moments, MomentsConfig, Optimizer, OptimizerConfig, Schedule, Sgd, SgdConfig,
@@ -95,8 +95,7 @@ impl Job {
     ///
     /// [`JobError`], which names the key or the file.
     pub fn prepare(config: RunConfig) -> Result<Self, JobError> {
-        let source: Source = config.data.parse()?;
-        let dataset = source.load(config.data_dir.as_deref())?;
+        let dataset = config.data.load(config.data_dir.as_deref())?;
         Self::with_data(config, dataset)
     }
 
@@ -106,16 +105,16 @@ impl Job {
     ///
     /// As [`Job::prepare`].
     pub fn with_data(mut config: RunConfig, dataset: Dataset) -> Result<Self, JobError> {
-        let spec = config.spec()?;
         keep_checksum(&mut config, &dataset)?;
-        let model = model(&config, &dataset)?;
+        let model = model(&config, &dataset);
         let layout = Layout::packed(model.build(&dataset.task(), config.seed)?.layout())?;
         let plan = |rules: &Rules| gradwire::plan::Plan::of_rules(rules, &layout.as_ref());
-        let way = Averaging::of(&config, &plan(&config.rules()?));
-        let spec = choose_index(&mut config, spec, &way);
+        let way = Averaging::of(&config, &plan(&config.rules()));
+        choose_index(&mut config, &way);
+        let spec = config.codec.spec;
         // What cannot be written down could not be resumed.
         config.to_toml()?;
-        let rules = config.rules()?;
+        let rules = config.rules().into_owned();
         way.begin(&rules, layout.clone(), config.pipeline)?;
         let plan = plan(&rules);
         let share = config.batch / config.workers;
@@ -124,13 +123,13 @@ impl Job {
         let steps_per_epoch = batches / config.batches_per_step();
         let enough = format!("at most {batches}, the batches of an epoch");
         require(steps_per_epoch > 0, "local_steps", config.batches_per_step(), enough)?;
-        require(dataset.examples(Part::Test) > 0, "data", &config.data, "a data set with a test part")?;
+        require(dataset.examples(Part::Test) > 0, "data", config.data, "a data set with a test part")?;
         let steps =
             config.steps.unwrap_or_else(|| config.epochs.unwrap_or(1).saturating_mul(steps_per_epoch));
         let schedule = schedule(&config, steps)?;
         let (optimizer, local_optimizer) = optimizers(&config, &spec);
-        let adapt = config.adapt()?;
-        let adapt = adapt.map(|adapt| Plan::of(&adapt, &spec, &layout, steps_per_epoch)).transpose()?;
+        let adapt = config.adapt.as_ref();
+        let adapt = adapt.map(|adapt| Plan::of(adapt, &spec, &layout, steps_per_epoch)).transpose()?;
         let evaluating = Arc::default();
         let job = Self {
             config,
@@ -297,7 +296,7 @@ impl Job {
     /// images. Otherwise the first worker evaluates alone.
     pub fn evaluates_together(&self) -> bool {
         let config = &self.config;
-        let is_fixed = config.replicas() == 1 && config.transport != "zmq";
+        let is_fixed = config.replicas() == 1 && !config.comes_and_goes();
         is_fixed && (config.early_stop.is_some() || matches!(self.dataset, Dataset::Images(_)))
     }
 
@@ -329,7 +328,7 @@ impl Job {
 /// Notes which data the run is about, unless they ship with the program. Refuses other data than those with
 /// which it began.
 fn keep_checksum(config: &mut RunConfig, dataset: &Dataset) -> Result<(), JobError> {
-    if config.data.parse::<Source>()?.is_shipped() {
+    if config.data.is_shipped() {
         config.data_crc32 = None;
         return Ok(());
     }
@@ -350,8 +349,8 @@ fn keep_checksum(config: &mut RunConfig, dataset: &Dataset) -> Result<(), JobErr
 }
 
 /// The model with the sizes that the user gave.
-fn model(config: &RunConfig, dataset: &Dataset) -> Result<ModelConfig, RangeError> {
-    let mut model = ModelConfig::by_name(&config.model, &dataset.task())?;
+fn model(config: &RunConfig, dataset: &Dataset) -> ModelConfig {
+    let mut model = config.model.suited_to(&dataset.task());
     match (&mut model, &config.hidden) {
         (ModelConfig::Mlp(mlp), Some(hidden)) => mlp.hidden.clone_from(hidden),
         (ModelConfig::Lstm(lstm), hidden) => {
@@ -363,18 +362,18 @@ fn model(config: &RunConfig, dataset: &Dataset) -> Result<ModelConfig, RangeErro
         (ModelConfig::ResNet20(resnet), _) => resnet.augment = config.augment.unwrap_or(false),
         _ => {}
     }
-    Ok(model)
+    model
 }
 
 /// Chooses the index coder by the link rate, if a rate is given, the codec names no coder, and frames go to
 /// all.
-fn choose_index(config: &mut RunConfig, spec: Spec, way: &Averaging) -> Spec {
+fn choose_index(config: &mut RunConfig, way: &Averaging) {
     let link_gbps =
         config.link_gbps.filter(|_| matches!(way, Averaging::Mean(Route::AllGather | Route::Server(_))));
     let chosen = link_gbps.and_then(|gbps| link_rate::choose(&config.codec, config.workers, gbps));
-    let Some(chosen) = chosen else { return spec };
-    config.codec = chosen.to_string();
-    chosen
+    if let Some(chosen) = chosen {
+        config.codec = chosen.into();
+    }
 }
 
 /// Says for how many workers a batch is, and what an example of a text is.
@@ -393,13 +392,13 @@ fn about_data(error: RangeError, config: &RunConfig, dataset: &Dataset) -> Range
 
 fn schedule(config: &RunConfig, steps: u64) -> Result<Schedule, RangeError> {
     let batches = |steps: u64| steps.saturating_mul(config.batches_per_step());
-    let decay = match config.schedule.as_str() {
-        "cosine" => Decay::Cosine { end: batches(steps), floor: 0.0 },
-        "step" => Decay::Step {
+    let decay = match config.schedule {
+        ScheduleKind::Cosine => Decay::Cosine { end: batches(steps), floor: 0.0 },
+        ScheduleKind::Step => Decay::Step {
             every: batches(config.decay_every.unwrap_or(0)),
             factor: config.decay_factor.unwrap_or(0.0) as f32,
         },
-        _ => Decay::Constant,
+        ScheduleKind::Constant => Decay::Constant,
     };
     Schedule::new(config.lr as f32, batches(config.warmup), decay)
 }
@@ -424,10 +423,10 @@ fn optimizer(config: &RunConfig, spec: &Spec) -> OptimizerConfig {
     let moments = MomentsConfig::default();
     let beta2 = config.beta2.map_or(moments.beta2, |beta2| beta2 as f32);
     let adamw = AdamWConfig { moments: MomentsConfig { beta2, ..moments }, weight_decay };
-    match config.optimizer.as_str() {
-        "adamw" => OptimizerConfig::AdamW(adamw),
-        "adamw-updates" => OptimizerConfig::AdamWUpdates(adamw),
-        _ => OptimizerConfig::Sgd(SgdConfig {
+    match config.optimizer {
+        OptimizerKind::Adamw => OptimizerConfig::AdamW(adamw),
+        OptimizerKind::AdamwUpdates => OptimizerConfig::AdamWUpdates(adamw),
+        OptimizerKind::Sgd => OptimizerConfig::Sgd(SgdConfig {
             momentum: config.momentum.unwrap_or(0.0) as f32,
             nesterov: config.nesterov.unwrap_or(false),
             weight_decay,

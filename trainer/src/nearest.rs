@@ -21,9 +21,18 @@ pub(crate) fn spec_text(error: &SpecError<'_>) -> String {
     format!("{error}{hint}")
 }
 
-/// The text of a reader's fault, with the field that was probably meant if it says "unknown field `a`,
-/// expected one of `b`, `c`".
-pub(crate) fn field_text(error: &str) -> String {
+/// The text of a reader's fault. If it says "unknown field `a`, expected one of `b`, `c`", what was probably
+/// meant is added; and if it says so of the value of a key, the text begins with that key.
+pub(crate) fn field_text(error: &str, key: Option<&str>) -> String {
+    let of_value = error.strip_prefix("unknown variant `").and_then(|rest| rest.split_once("`, expected "));
+    if let Some((word, list)) = of_value {
+        let known: Vec<&str> = list.split('`').skip(1).step_by(2).collect();
+        let (key, hint) = (key.map(|key| format!("{key} = ")), hint(word, known.iter().copied()));
+        return format!("{}{word}: expected one of {}{hint}", key.unwrap_or_default(), known.join(", "));
+    }
+    if let (Some(key), "wanted string or table") = (key, error) {
+        return format!("{key}: expected a word in quotes");
+    }
     let mut words = error.split('`').skip(1).step_by(2);
     match words.next().filter(|_| error.starts_with("unknown field")) {
         Some(word) => format!("{error}{}", hint(word, words)),
@@ -59,8 +68,14 @@ mod tests {
         assert!(spelling("topkk:density=0.1").ends_with("; did you mean topk?"));
         assert!(spelling("topk:densty=0.1").ends_with("; did you mean density?"));
         assert!(!spelling("topk:density=2").contains("did you mean"));
-        let field = field_text("unknown field `leanring_rate`, expected one of `learning_rate`, `seed`");
+        let field =
+            field_text("unknown field `leanring_rate`, expected one of `learning_rate`, `seed`", None);
         assert!(field.ends_with("; did you mean learning_rate?"), "{field}");
-        assert_eq!(field_text("invalid type: `a`, expected `b`"), "invalid type: `a`, expected `b`");
+        assert_eq!(field_text("invalid type: `a`, expected `b`", None), "invalid type: `a`, expected `b`");
+        let value = |word: &str| {
+            field_text(&format!("unknown variant `{word}`, expected `f32` or `bf16`"), Some("wire"))
+        };
+        assert_eq!(value("bf61"), "wire = bf61: expected one of f32, bf16; did you mean bf16?");
+        assert_eq!(value("`, a"), "wire = `, a: expected one of f32, bf16");
     }
 }

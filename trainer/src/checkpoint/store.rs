@@ -11,7 +11,7 @@ use super::error::{at, at_part};
 use super::manifest::{Entry, FORMAT, Manifest, Single, VERSION, VERSIONS};
 use super::replica::Replica;
 use super::{Checkpoint, CheckpointError, memory, norms};
-use crate::config::{RunConfig, Settings};
+use crate::config::{RunConfig, Settings, TransportKind};
 use crate::files;
 
 /// The folder in a run's folder.
@@ -351,10 +351,10 @@ impl Found {
 
     /// The command that continues from it.
     pub fn command(&self) -> &'static str {
-        match (self.config.transport.as_str(), self.worker()) {
+        match (self.config.transport, self.worker()) {
             (_, Some(_)) => "trainer join",
-            ("zmq", None) => "trainer serve",
-            _ => "trainer train",
+            (TransportKind::Zmq, None) => "trainer serve",
+            (TransportKind::Local | TransportKind::Mpi, None) => "trainer train",
         }
     }
 

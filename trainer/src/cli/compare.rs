@@ -10,7 +10,7 @@ use crate::codec_cli::codecs_help;
 use crate::command::{Again, Failure, Output, ensure_same_text, present, quoted, verdict};
 use crate::compare::grid::{self, Grid};
 use crate::compare::{Candidate, Comparison, Plan, quickstart};
-use crate::config::Settings;
+use crate::config::{Settings, TransportKind};
 use crate::job::JobError;
 use crate::process::interrupt;
 use crate::process::launch::Launch;
@@ -117,7 +117,7 @@ fn resume(path: &Path, length: Option<Length>, again: &Again, out: &mut impl Wri
     ensure_no_run(path)?;
     let grid = Grid::read(&path.join(grid::FILE)).map_err(JobError::from)?;
     let launch = launch(&grid)?;
-    let is_of_processes = grid.settings.transport.as_deref() == Some("mpi");
+    let is_of_processes = grid.settings.transport == Some(TransportKind::Mpi);
     if let Some(launch) = launch.filter(|_| !is_of_processes) {
         return Err(Failure::of_file(
             path,
@@ -184,7 +184,7 @@ fn checked(grid: Grid) -> Result<Plan, Failure> {
 
 /// The launcher of several processes that are to compare together.
 fn launch(grid: &Grid) -> Result<Option<Launch>, Failure> {
-    let is_local = grid.settings.transport.as_deref() == Some("local");
+    let is_local = grid.settings.transport == Some(TransportKind::Local);
     let launch = Launch::detect()?;
     if let Some(launch) = launch.filter(|launch| is_local && launch.world > 1) {
         let what = format!("transport = local: a comparison in one process; start it without {}", launch.by);
@@ -195,14 +195,16 @@ fn launch(grid: &Grid) -> Result<Option<Launch>, Failure> {
 
 /// If processes are requested, a launcher must start them.
 fn require_local(grid: &Grid) -> Result<(), RangeError> {
-    let transport = grid.settings.transport.as_deref().unwrap_or("local");
+    let transport = grid.settings.transport.unwrap_or(TransportKind::Local);
     let built = if cfg!(feature = "mpi") { "" } else { "build the program with --features mpi and " };
     let workers = grid.settings.workers.map_or("N".to_owned(), |workers| workers.to_string());
     let allowed = match transport {
-        "mpi" => format!("local here; for mpi, {built}start it as mpirun -n {workers} trainer compare …"),
+        TransportKind::Mpi => {
+            format!("local here; for mpi, {built}start it as mpirun -n {workers} trainer compare …")
+        }
         _ => "local or mpi".to_owned(),
     };
-    require(transport == "local", "transport", transport, allowed)
+    require(transport == TransportKind::Local, "transport", transport, allowed)
 }
 
 /// The path of the folder, and how it is made or opened.

@@ -13,7 +13,7 @@ use crate::command::{
     output_in, present_run, quoted, reopen_to_end, to_end,
 };
 use crate::compare::grid;
-use crate::config::{RunConfig, Settings};
+use crate::config::{RunConfig, Settings, TransportKind};
 use crate::job::{Job, JobError};
 use crate::process::interrupt;
 use crate::process::launch::Launch;
@@ -70,7 +70,7 @@ pub(super) fn train(args: &TrainArgs, again: &Again, out: &mut impl Write) -> Re
         return resume(path, length, again, out);
     }
     let mut settings = settings(&own, args.config.as_ref())?;
-    let launch = Launch::detect()?.filter(|_| settings.transport.as_deref() != Some("local"));
+    let launch = Launch::detect()?.filter(|_| settings.transport != Some(TransportKind::Local));
     settings = launch.map_or(Ok(settings.clone()), |launch| launched(launch, settings))?;
     settings.checkpoint_every.get_or_insert(CHECKPOINT_EVERY);
     let config = RunConfig::resolve(&settings).map_err(JobError::from)?;
@@ -99,7 +99,7 @@ fn start(
     require_local(&config)?;
     let job = Job::prepare(config)?;
     let folder = create_folder(&job, output, &[told])?;
-    let outcome = run_into(&job, &folder, job.config.encoding(), LINES);
+    let outcome = run_into(&job, &folder, &job.config.encoding(), LINES);
     present_run(&job, explained(outcome, &folder, again)?, &folder, out)
 }
 
@@ -129,13 +129,13 @@ fn train_as_process(
 fn require_local(config: &RunConfig) -> Result<(), RangeError> {
     let workers = config.workers;
     let built = if cfg!(feature = "mpi") { "" } else { "build the program with --features mpi and " };
-    let allowed = match config.transport.as_str() {
-        "zmq" => {
+    let allowed = match config.transport {
+        TransportKind::Zmq => {
             "local here; over ZeroMQ a run has a server, trainer serve, and workers, trainer join".to_owned()
         }
         _ => format!("local here; for mpi, {built}start it as mpirun -n {workers} trainer train …"),
     };
-    require(config.transport == "local", "transport", &config.transport, allowed)
+    require(config.transport == TransportKind::Local, "transport", config.transport, allowed)
 }
 
 fn resume(path: &Path, length: Option<Length>, again: &Again, out: &mut impl Write) -> Result<(), Failure> {
@@ -154,12 +154,12 @@ fn resume_found(
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     match Launch::detect()? {
-        _ if found.config().transport == "zmq" => {
+        _ if found.config().comes_and_goes() => {
             let command = format!("{} --resume {}", found.command(), quoted(path));
             let what = format!("a run of a server; go on with: {command}, and the options of its process");
             return Err(Failure::of_file(path, what));
         }
-        Some(launch) if found.config().transport == "mpi" => {
+        Some(launch) if found.config().transport == TransportKind::Mpi => {
             return resume_as_process(launch, found, length, again, out);
         }
         Some(launch) if launch.world > 1 => {
@@ -173,7 +173,7 @@ fn resume_found(
     let checkpoint = found.read_all(&job.layout).map_err(JobError::from)?;
     let (folder, checkpoint) = reopen_to_end(&run, &job, checkpoint)?;
     writeln!(out, "Resuming at step {} of {}", checkpoint.steps, job.steps)?;
-    let outcome = resume_into(&job, &folder, &checkpoint, job.config.encoding(), LINES);
+    let outcome = resume_into(&job, &folder, &checkpoint, &job.config.encoding(), LINES);
     present_run(&job, explained(outcome, &folder, again)?, &folder, out)
 }
 

@@ -40,8 +40,8 @@ const LONGEST_NAME: usize = 120;
 fn default_name(config: &RunConfig) -> Result<String, ConfigError> {
     let RunConfig { data, codec, seed, .. } = config;
     let plain = Settings {
-        data: Some(data.clone()),
-        codec: Some(codec.clone()),
+        data: Some(*data),
+        codec: Some(codec.to_string()),
         seed: Some(*seed),
         checkpoint_every: Some(CHECKPOINT_EVERY),
         ..Settings::default()
@@ -51,7 +51,7 @@ fn default_name(config: &RunConfig) -> Result<String, ConfigError> {
     let own =
         text.lines().filter(|line| !line.starts_with("data_") && !plain.lines().any(|known| known == *line));
     let own: String = own.map(|line| format!("-{line}")).collect();
-    let name = format!("{data}-{}-seed-{seed}", file_name(codec));
+    let name = format!("{data}-{}-seed-{seed}", file_name(&codec.to_string()));
     let whole = format!("{name}{}", words(&own));
     if whole.len() <= LONGEST_NAME {
         return Ok(whole);
@@ -102,8 +102,7 @@ pub(crate) fn reopen(run: &Path, job: &Job, checkpoint: &Checkpoint) -> Result<F
     ensure_unchanged(&folder, job, checkpoint)?;
     // A process may have been killed between its last step and its summary.
     if checkpoint.steps >= job.steps && folder.file("summary.json").exists() {
-        let more =
-            if job.config.transport == "zmq" { "" } else { "; for more, give --epochs or --steps too" };
+        let more = if job.config.comes_and_goes() { "" } else { "; for more, give --epochs or --steps too" };
         return Err(Failure::Usage(format!("{}: all {} steps are done{more}", run.display(), job.steps)));
     }
     Ok(folder)

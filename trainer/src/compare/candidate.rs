@@ -86,7 +86,10 @@ impl Candidate {
     /// [`ConfigError`] if a key is unknown, or its value of the wrong type.
     pub fn settings(&self, shared: &Settings) -> Result<Settings, ConfigError> {
         let own: Settings = self.own.clone().try_into().map_err(|error: toml::de::Error| {
-            let what = field_text(&error.message().replace('\n', " "));
+            // After the message stands the key, if there is one.
+            let text = error.to_string();
+            let key = text.rsplit_once("in `").and_then(|(_, key)| key.trim().strip_suffix('`'));
+            let what = field_text(&error.message().replace('\n', " "), key);
             ConfigError::Conflict(format!("codec = {}: {what}", self.codec))
         })?;
         let adapt = shared.adapt.clone().filter(|_| !self.is_dense());
@@ -200,7 +203,7 @@ mod tests {
         let config = |words: &[&str]| {
             read(words).unwrap()[0]
                 .config(&shared)
-                .map(|config| config.adapt)
+                .map(|config| config.adapt.map(|adapt| adapt.to_string()))
                 .map_err(|error| error.to_string())
         };
         assert!(config(&["topk"]).unwrap().is_some_and(|adapt| adapt.starts_with("gravac:")));

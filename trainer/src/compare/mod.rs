@@ -30,7 +30,7 @@ pub(crate) use self::runner::{Runner, Turn};
 
 use crate::checkpoint::Checkpoint;
 use crate::config::{ConfigError, RunConfig, Settings, adapted};
-use crate::data::{Dataset, Source};
+use crate::data::Dataset;
 use crate::job::{Job, JobError};
 use crate::record::Metrics;
 use crate::record::folder::{Folder, FolderError};
@@ -127,7 +127,7 @@ impl Spread {
 impl Entry {
     /// Whether whole gradients are sent as they are: the yardstick for the others.
     pub fn is_dense(&self) -> bool {
-        self.config.codec == "none"
+        self.config.codec.is_dense()
     }
 
     /// A number of every finished run's summary, over the seeds; NaN if no run has finished.
@@ -389,7 +389,7 @@ impl Comparison {
     /// A comparison of a single run.
     pub fn of_one(job: &Job, outcome: Outcome) -> Self {
         let config = job.config.clone();
-        let label = adapted(&config.codec, config.adapt.as_deref());
+        let label = adapted(config.codec, config.adapt.as_ref());
         let entries = vec![Entry { label, config, outcomes: vec![outcome], broken: Vec::new() }];
         Self { entries, ..Self::empty(job, 1) }
     }
@@ -425,8 +425,7 @@ fn load(first: Option<&RunConfig>) -> Result<Dataset, JobError> {
             crate::range::RangeError::new("codec", "nothing", "at least one codec and one seed").into()
         );
     };
-    let source: Source = config.data.parse()?;
-    Ok(source.load(config.data_dir.as_deref())?)
+    Ok(config.data.load(config.data_dir.as_deref())?)
 }
 
 /// The name, with a number after it if a row already has the name: file names distinguish fewer labels.

@@ -1,8 +1,10 @@
 //! What `trainer` does when it is told nothing: dense training against three codecs, in about a minute.
 
 use crate::compare::{Candidate, Plan};
-use crate::config::Settings;
+use crate::config::{OptimizerKind, Settings};
+use crate::data::Source;
 use crate::job::JobError;
+use crate::model::ModelKind;
 
 /// The codecs that are compared, dense first.
 pub const CODECS: [&str; 4] = ["none", "topk:density=0.01", "topk:density=0.01,values=q8", "qsgd:bits=4"];
@@ -17,13 +19,13 @@ const SEEDS: u64 = 5;
 /// feedback has had the time to send its residual.
 pub fn settings() -> Settings {
     Settings {
-        data: Some("optdigits".to_owned()),
-        model: Some("mlp".to_owned()),
+        data: Some(Source::Optdigits),
+        model: Some(ModelKind::Mlp),
         hidden: Some(vec![256, 128]),
         workers: Some(4),
         batch: Some(128),
         steps: Some(600),
-        optimizer: Some("sgd".to_owned()),
+        optimizer: Some(OptimizerKind::Sgd),
         lr: Some(0.2),
         eval_every: Some(20),
         hash_every: Some(50),

@@ -77,11 +77,11 @@ pub(super) fn dense_with_momentum(
 ) -> Result<Vec<Candidate>, ConfigError> {
     let resolved = |candidate: &Candidate| candidate.config(shared);
     let mut configs: Vec<RunConfig> = candidates.iter().map(resolved).collect::<Result<_, _>>()?;
-    if configs.iter().all(|config| config.codec != "none") {
+    if !configs.iter().any(|config| config.codec.is_dense()) {
         return Ok(candidates);
     }
     for number in 0..candidates.len() {
-        let Some(momentum) = configs[number].spec()?.codec.momentum() else { continue };
+        let Some(momentum) = configs[number].codec.spec.codec.momentum() else { continue };
         let mut dense = Candidate { codec: "none".to_owned(), ..candidates[number].clone() };
         dense.own.remove(ADAPT);
         // As it was spelled, not the f64 that is next to the f32.

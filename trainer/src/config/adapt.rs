@@ -1,45 +1,30 @@
 //! The setting `adapt`: how it is spelled, and which settings it cannot be combined with.
 
+use std::fmt::Display;
+
 use gradwire::registry::CODECS;
 use gradwire::state::MemoryChoice;
 use gradwire::{Density, Selection, Spec};
 
 use super::check::refuse;
-use super::{ConfigError, RunConfig};
+use super::{ConfigError, RunCodec, RunConfig, ScheduleKind, TransportKind};
 use crate::adapt::{AccordionSettings, Adapt, By, Level};
 
-impl RunConfig {
-    /// What sets the density of each step, if it is not the codec.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError::Adapt`] if the spelling is not one.
-    pub fn adapt(&self) -> Result<Option<Adapt>, ConfigError> {
-        let spec = self.spec()?;
-        self.adapt.as_deref().map(|adapt| read(adapt, &spec)).transpose()
-    }
-}
-
 /// A codec with what sets its density, as both are given to a comparison.
-pub(crate) fn adapted(codec: &str, adapt: Option<&str>) -> String {
-    codec.to_owned() + &adapt.map(|adapt| format!(" adapt={adapt}")).unwrap_or_default()
+pub(crate) fn adapted(codec: impl Display, adapt: Option<impl Display>) -> String {
+    codec.to_string() + &adapt.map(|adapt| format!(" adapt={adapt}")).unwrap_or_default()
 }
 
-fn read(spelling: &str, spec: &Spec) -> Result<Adapt, ConfigError> {
+/// Reads the spelling, for a codec.
+pub(super) fn read(spelling: &str, spec: &Spec) -> Result<Adapt, ConfigError> {
     let refused = |what: String| ConfigError::Adapt { spelling: spelling.replace(['\n', '\r'], " "), what };
     Adapt::read(spelling, spec).map_err(refused)
 }
 
-/// The spelling with every key, for the codec of that spelling.
-pub(super) fn canonical_adapt(spelling: &str, codec: &str) -> Result<String, ConfigError> {
-    let refused = |what: String| ConfigError::Codec { spelling: codec.to_owned(), what };
-    let spec = Spec::parse(codec).map_err(|error| refused(error.to_string()))?;
-    Ok(read(spelling, &spec)?.to_string())
-}
-
 /// The names of codecs whose density it sets, as they are without more keys than they need.
 fn with_density(adapt: &Adapt) -> Vec<&'static str> {
-    let is_refused = |spec: &Spec| matches!(adapt, Adapt::Gravac(_)) && gravac_conflicts("", spec).is_err();
+    let is_refused =
+        |spec: &Spec| matches!(adapt, Adapt::Gravac(_)) && gravac_conflicts(&(*spec).into()).is_err();
     let has = |spec: Spec| spec.codec.density().is_some() && !is_refused(&spec);
     let entries = CODECS
         .iter()
@@ -49,42 +34,42 @@ fn with_density(adapt: &Adapt) -> Vec<&'static str> {
 
 /// Refuses settings that a changing density cannot be combined with.
 pub(super) fn adapt_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
-    let (Some(adapt), spec, codec) = (config.adapt()?, config.spec()?, &config.codec) else { return Ok(()) };
+    let (Some(adapt), codec) = (&config.adapt, &config.codec) else { return Ok(()) };
     refuse(
-        config.transport == "zmq",
+        config.transport == TransportKind::Zmq,
         "adapt with transport = zmq: workers that come and go have not seen the steps that decide; use local or mpi",
     )?;
     refuse(
-        spec.packets.is_some(),
+        codec.spec.packets.is_some(),
         format!(
             "adapt with codec = {codec}: packets may be lost, and what decides may not; leave out max_packet_bytes"
         ),
     )?;
-    level_conflicts(&adapt, codec, &spec)?;
+    level_conflicts(adapt, codec)?;
     match adapt {
-        Adapt::Gravac(_) => gravac_conflicts(codec, &spec),
+        Adapt::Gravac(_) => gravac_conflicts(codec),
         Adapt::Layers(list) => {
             refuse(
-                !spec.units.per_tensor,
+                !codec.spec.units.per_tensor,
                 format!("adapt = layers with codec = {codec}: all tensors are one unit; use unit=tensor"),
             )?;
-            unit_conflicts(list.iter().map(|(_, density)| *density), codec, &spec)
+            unit_conflicts(list.iter().map(|(_, density)| *density), codec)
         }
         Adapt::Accordion(settings) => {
             refuse(
-                config.schedule == "cosine",
+                config.schedule == ScheduleKind::Cosine,
                 "adapt = accordion with schedule = cosine: the rate falls at every step, so every step would be critical; use constant or step",
             )?;
-            by_layer_conflicts(&settings, codec, &spec)
+            by_layer_conflicts(settings, codec)
         }
         _ => Ok(()),
     }
 }
 
 /// Refuses a codec that has not what `adapt` sets.
-fn level_conflicts(adapt: &Adapt, codec: &str, spec: &Spec) -> Result<(), ConfigError> {
+fn level_conflicts(adapt: &Adapt, codec: &RunCodec) -> Result<(), ConfigError> {
     let known = with_density(adapt).join(", ");
-    if spec.codec.rank().is_some() {
+    if codec.spec.codec.rank().is_some() {
         return refuse(
             !matches!(adapt, Adapt::Accordion(_) | Adapt::Replay(_)),
             format!(
@@ -93,18 +78,18 @@ fn level_conflicts(adapt: &Adapt, codec: &str, spec: &Spec) -> Result<(), Config
         );
     }
     refuse(
-        spec.codec.density().is_none(),
+        codec.spec.codec.density().is_none(),
         format!("adapt with codec = {codec}: it has no density; those that have one: {known}"),
     )
 }
 
 /// Refuses regimes by layer where layers cannot be told apart.
-fn by_layer_conflicts(settings: &AccordionSettings, codec: &str, spec: &Spec) -> Result<(), ConfigError> {
+fn by_layer_conflicts(settings: &AccordionSettings, codec: &RunCodec) -> Result<(), ConfigError> {
     if settings.by == By::Model {
         return Ok(());
     }
     refuse(
-        !spec.units.per_tensor,
+        !codec.spec.units.per_tensor,
         format!(
             "adapt = accordion, by=layer with codec = {codec}: all tensors are one unit; use unit=tensor, or by=model"
         ),
@@ -113,17 +98,13 @@ fn by_layer_conflicts(settings: &AccordionSettings, codec: &str, spec: &Spec) ->
         Level::Density(density) => Some(density),
         Level::Rank(_) => None,
     });
-    unit_conflicts(densities, codec, spec)
+    unit_conflicts(densities, codec)
 }
 
 /// `redsync` never sends a whole unit, and inside of its frames no other codec can take its place.
-fn unit_conflicts(
-    mut densities: impl Iterator<Item = Density>,
-    codec: &str,
-    spec: &Spec,
-) -> Result<(), ConfigError> {
+fn unit_conflicts(mut densities: impl Iterator<Item = Density>, codec: &RunCodec) -> Result<(), ConfigError> {
     refuse(
-        spec.codec.name() == "redsync" && densities.any(|density| density.fraction() == 1.0),
+        codec.spec.codec.name() == "redsync" && densities.any(|density| density.fraction() == 1.0),
         format!(
             "adapt with codec = {codec}: its threshold lies above the mean of a tensor, so none is sent at density 1; use topk, dense_1d or dense_below"
         ),
@@ -132,22 +113,22 @@ fn unit_conflicts(
 
 /// GraVAC measures gains of residual + gradient at two densities, so the codec's choice may depend on nothing
 /// else.
-fn gravac_conflicts(codec: &str, spec: &Spec) -> Result<(), ConfigError> {
+fn gravac_conflicts(codec: &RunCodec) -> Result<(), ConfigError> {
     refuse(
-        spec.memory == MemoryChoice::None,
+        codec.spec.memory == MemoryChoice::None,
         format!(
             "adapt = gravac with codec = {codec}: without a memory, what is not sent is lost; use memory=ef"
         ),
     )?;
     refuse(
-        !Selection::fits(&spec.codec),
+        !Selection::fits(&codec.spec.codec),
         format!("adapt = gravac with codec = {codec}: the codec adapts its own thresholds from step to step"),
     )
 }
 
 /// A note that the codec's own density and warm-up are not used, if `adapt` sets the density.
-pub(super) fn adapt_note(config: &RunConfig, spec: &Spec) -> Option<String> {
-    let adapt = config.adapt.as_ref()?;
+pub(super) fn adapt_note(config: &RunConfig) -> Option<String> {
+    let (adapt, spec) = (config.adapt.as_ref()?, &config.codec.spec);
     if let Some(rank) = spec.codec.rank() {
         return Some(format!(
             "adapt = {adapt}: sets the rank of every step; the codec's rank {rank} is not used"

@@ -6,6 +6,8 @@
 
 use gradwire::Spec;
 
+use super::RunCodec;
+
 /// Index coders that may be chosen by default, from the fastest to the one with the fewest bits.
 pub(crate) const CHOICES: [&str; 3] = ["auto", "small", "smallest"];
 
@@ -28,23 +30,23 @@ pub(crate) fn with_index(spelling: &str, index: &str) -> Option<Spec> {
 }
 
 /// `spelling` and the key of an index coder.
-pub(crate) fn spell_index(spelling: &str, index: &str) -> String {
+pub(super) fn spell_index(spelling: &str, index: &str) -> String {
     let separator = if spelling.contains(':') { ',' } else { ':' };
     format!("{spelling}{separator}index={index}")
 }
 
 /// The codec with the index coder that pays if each of `workers` gathers the frames of all over a link of
-/// `gbps` Gbit/s. `None` if the spelling names one, or if the codec has none or has no density, because then
+/// `gbps` Gbit/s. `None` if the user named one, or if the codec has none or has no density, because then
 /// nothing is known before it encodes.
 ///
 /// A frame is sent to `workers` − 1 peers, encoded once and decoded `workers` times; nothing overlaps. For
 /// each coder, only the expected size of positions counts, not its effect on values. Only sums, products and
 /// quotients of the arguments are compared, so every machine makes the same choice.
-pub(crate) fn choose(spelling: &str, workers: usize, gbps: f64) -> Option<Spec> {
-    let density = with_index(spelling, CHOICES[0])?.codec.density()?.fraction();
+pub(crate) fn choose(codec: &RunCodec, workers: usize, gbps: f64) -> Option<Spec> {
+    let density = codec.spec.codec.density().filter(|_| codec.leaves_index_open())?.fraction();
     let gains = gains_ns(density, workers as f64, gbps);
     let best = (1..CHOICES.len()).fold(0, |best, i| if gains[i] > gains[best] { i } else { best });
-    with_index(spelling, CHOICES[best])
+    with_index(&codec.spec.to_string(), CHOICES[best])
 }
 
 /// Nanoseconds that each choice gains for an entry, against the first.
@@ -65,7 +67,7 @@ mod tests {
     use super::*;
 
     fn chosen(spelling: &str, workers: usize, gbps: f64) -> Option<String> {
-        choose(spelling, workers, gbps).map(|spec| spec.to_string())
+        choose(&RunCodec::parse(spelling, true).unwrap(), workers, gbps).map(|spec| spec.to_string())
     }
 
     #[test]

@@ -7,8 +7,7 @@ use gradwire::rules::Rules;
 use super::check::refuse;
 use super::{ConfigError, RunConfig};
 
-/// Reads a text of rules.
-pub(super) fn parse(text: &str) -> Result<Rules, ConfigError> {
+fn parse(text: &str) -> Result<Rules, ConfigError> {
     Rules::parse(text).map_err(|error| refused(text, error.to_string()))
 }
 
@@ -30,10 +29,7 @@ pub(crate) fn read(given: &str) -> Result<Rules, ConfigError> {
 /// Refuses settings that rules cannot be combined with. What holds for every codec is checked for each of
 /// them elsewhere.
 pub(super) fn rules_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
-    if config.rules.is_none() {
-        return Ok(());
-    }
-    let (rules, last) = (config.rules()?, config.spec()?);
+    let (Some(rules), last) = (&config.rules, config.codec.spec) else { return Ok(()) };
     refuse(
         *rules.others() != last,
         format!(

@@ -3,13 +3,16 @@
 use std::path::PathBuf;
 
 use super::{ConfigError, RunConfig};
+use crate::adapt::Adapt;
 
 impl RunConfig {
     /// The files that a run reads, as far as they are named: those in a folder of data are not.
     pub fn inputs(&self) -> Vec<PathBuf> {
-        let replayed =
-            self.adapt.as_deref().and_then(|adapt| adapt.strip_prefix("replay:")).map(PathBuf::from);
-        let log = replayed.map(|path| if path.is_dir() { path.join("metrics.jsonl") } else { path });
+        let log = match &self.adapt {
+            Some(Adapt::Replay(path)) if path.is_dir() => Some(path.join("metrics.jsonl")),
+            Some(Adapt::Replay(path)) => Some(path.clone()),
+            _ => None,
+        };
         log.into_iter().chain(self.data_dir.clone()).collect()
     }
 

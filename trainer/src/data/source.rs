@@ -1,14 +1,15 @@
 //! The data sets by name.
 
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 
 use super::{DataError, DataFault, Dataset, Level, cifar, idx, optdigits, shakespeare, text};
-use crate::nearest::hint;
-use crate::range::RangeError;
 
 /// A data set that the trainer knows, by its name on the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Source {
     /// Shipped digits of 8×8 pixels.
     Optdigits,
@@ -19,29 +20,22 @@ pub enum Source {
     /// IDX files of Fashion-MNIST.
     FashionMnist,
     /// Binary files of CIFAR-10.
+    #[value(name = "cifar-10")]
+    #[serde(rename = "cifar-10")]
     Cifar10,
     /// Text files of the Penn Treebank, by words.
     Ptb,
     /// Text files of WikiText-2, by words.
+    #[value(name = "wikitext-2")]
+    #[serde(rename = "wikitext-2")]
     WikiText2,
-    /// Text files of the user, by characters or words.
-    Text(Level),
+    /// Text files of the user, by words.
+    Text,
+    /// Text files of the user, by characters.
+    Characters,
 }
 
 impl Source {
-    /// Every source with its name.
-    pub const NAMES: [(&'static str, Self); 9] = [
-        ("optdigits", Self::Optdigits),
-        ("tiny-shakespeare", Self::TinyShakespeare),
-        ("mnist", Self::Mnist),
-        ("fashion-mnist", Self::FashionMnist),
-        ("cifar-10", Self::Cifar10),
-        ("ptb", Self::Ptb),
-        ("wikitext-2", Self::WikiText2),
-        ("text", Self::Text(Level::Words)),
-        ("characters", Self::Text(Level::Characters)),
-    ];
-
     /// Whether the data set ships with the trainer.
     pub fn is_shipped(self) -> bool {
         matches!(self, Self::Optdigits | Self::TinyShakespeare)
@@ -49,7 +43,7 @@ impl Source {
 
     /// Whether the next token is predicted.
     pub fn is_text(self) -> bool {
-        matches!(self, Self::TinyShakespeare | Self::Ptb | Self::WikiText2 | Self::Text(_))
+        matches!(self, Self::TinyShakespeare | Self::Ptb | Self::WikiText2 | Self::Text | Self::Characters)
     }
 
     /// Reads the data set; `folder` is not looked at by the shipped ones.
@@ -89,7 +83,8 @@ impl Source {
             Self::Mnist | Self::FashionMnist => idx::load(&self.to_string(), folder),
             Self::Cifar10 => cifar::load(folder),
             Self::Ptb | Self::WikiText2 => text::load_named(&self.to_string(), folder, Level::Words),
-            Self::Text(level) => text::load(folder, level),
+            Self::Text => text::load(folder, Level::Words),
+            Self::Characters => text::load(folder, Level::Characters),
             Self::Optdigits | Self::TinyShakespeare => self.load(None),
         }
     }
@@ -103,7 +98,7 @@ impl Source {
             Self::Cifar10 => "data_batch_1.bin to data_batch_5.bin and test_batch.bin",
             Self::Ptb => "ptb.train.txt, ptb.valid.txt and ptb.test.txt",
             Self::WikiText2 => "wiki.train.tokens, wiki.valid.tokens and wiki.test.tokens",
-            Self::Text(_) => "train.txt, valid.txt and test.txt, or a single file of text",
+            Self::Text | Self::Characters => "train.txt, valid.txt and test.txt, or a single file of text",
             Self::Optdigits | Self::TinyShakespeare => "nothing",
         }
     }
@@ -117,28 +112,14 @@ impl Source {
             Self::Cifar10 => &["cifar-10-batches-bin", "cifar-10/cifar-10-batches-bin", "cifar-10"],
             Self::Ptb => &["ptb", "simple-examples/data", "data"],
             Self::WikiText2 => &["wikitext-2", "wikitext-2-raw"],
-            Self::Optdigits | Self::TinyShakespeare | Self::Text(_) => &[],
+            Self::Optdigits | Self::TinyShakespeare | Self::Text | Self::Characters => &[],
         }
     }
 }
 
 impl std::fmt::Display for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Every variant is in the table; a test goes through them.
-        f.write_str(Self::NAMES.iter().find(|(_, source)| source == self).map_or("", |(name, _)| name))
-    }
-}
-
-impl FromStr for Source {
-    type Err = RangeError;
-
-    fn from_str(name: &str) -> Result<Self, RangeError> {
-        let found = Self::NAMES.iter().find(|(known, _)| *known == name);
-        let names = Self::NAMES.map(|(known, _)| known).join(", ");
-        found.map(|&(_, source)| source).ok_or_else(|| {
-            let near = hint(name, Self::NAMES.map(|(known, _)| known));
-            RangeError::new("data", name, format!("one of {names}{near}"))
-        })
+        self.serialize(f)
     }
 }
 
@@ -147,21 +128,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_and_printed() {
-        for (name, source) in Source::NAMES {
-            assert_eq!(name.parse::<Source>().unwrap(), source);
-            assert_eq!(source.to_string(), name);
-        }
-        let error = "optdigit".parse::<Source>().unwrap_err();
-        assert!(error.to_string().starts_with("data = optdigit: expected one of optdigits, "), "{error}");
-    }
-
-    #[test]
     fn a_needed_folder_is_asked_for() {
-        for (name, source) in Source::NAMES.iter().filter(|(_, source)| !source.is_shipped()) {
+        for source in Source::value_variants().iter().filter(|source| !source.is_shipped()) {
             let said = source.load(None).unwrap_err().to_string();
             let begin =
-                format!("{name}: it does not ship with the trainer: give --data-dir, the folder with ");
+                format!("{source}: it does not ship with the trainer: give --data-dir, the folder with ");
             assert!(said.starts_with(&begin) && said.len() > begin.len() + 20, "{said}");
         }
     }

@@ -1,11 +1,13 @@
 //! The kinds of models by name, with sizes.
 
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
 use super::autodiff::Autodiff;
 use super::{
     CnnConfig, GptConfig, LstmConfig, MlpConfig, Model, ModelError, ResNetConfig, cnn, gpt, lstm, mlp, resnet,
 };
 use crate::data::{Batches, Dataset, Task};
-use crate::nearest::hint;
 use crate::range::RangeError;
 
 /// Images that are evaluated at once.
@@ -28,38 +30,42 @@ pub enum ModelConfig {
     Lstm(LstmConfig),
 }
 
+/// A kind of model, by its name on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ModelKind {
+    /// Fully connected layers.
+    Mlp,
+    /// Convolutions.
+    Cnn,
+    /// Convolutions with shortcuts and batch normalisation.
+    Resnet20,
+    /// Transformer.
+    Gpt,
+    /// Recurrent layers.
+    Lstm,
+}
+
+impl ModelKind {
+    /// The model with sizes that suit the task.
+    pub fn suited_to(self, task: &Task) -> ModelConfig {
+        match self {
+            Self::Mlp => ModelConfig::Mlp(MlpConfig::suited_to(task)),
+            Self::Cnn => ModelConfig::Cnn(CnnConfig::suited_to(task)),
+            Self::Resnet20 => ModelConfig::ResNet20(ResNetConfig::default()),
+            Self::Gpt => ModelConfig::Gpt(GptConfig::default()),
+            Self::Lstm => ModelConfig::Lstm(LstmConfig::default()),
+        }
+    }
+}
+
+impl std::fmt::Display for ModelKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.serialize(f)
+    }
+}
+
 impl ModelConfig {
-    /// The names that [`ModelConfig::by_name`] knows.
-    pub const NAMES: [&'static str; 5] = ["mlp", "cnn", "resnet20", "gpt", "lstm"];
-
-    /// The model of this name with sizes that suit the task.
-    ///
-    /// # Errors
-    ///
-    /// If there is no such model.
-    pub fn by_name(name: &str, task: &Task) -> Result<Self, RangeError> {
-        match name {
-            "mlp" => Ok(Self::Mlp(MlpConfig::suited_to(task))),
-            "cnn" => Ok(Self::Cnn(CnnConfig::suited_to(task))),
-            "resnet20" => Ok(Self::ResNet20(ResNetConfig::default())),
-            "gpt" => Ok(Self::Gpt(GptConfig::default())),
-            "lstm" => Ok(Self::Lstm(LstmConfig::default())),
-            _ => Err(RangeError::new(
-                "model",
-                name,
-                format!("one of {}{}", Self::NAMES.join(", "), hint(name, Self::NAMES)),
-            )),
-        }
-    }
-
-    /// The model that the trainer takes when none is named.
-    pub fn default_for(task: &Task) -> Self {
-        match task {
-            Task::Images { .. } => Self::Mlp(MlpConfig::suited_to(task)),
-            Task::Tokens { .. } => Self::Gpt(GptConfig::default()),
-        }
-    }
-
     /// Tokens of one training window; 0 for a model of images.
     pub fn context(&self) -> usize {
         match self {
@@ -108,10 +114,10 @@ impl ModelConfig {
     ///
     /// ```
     /// use gradwire_trainer::data::{Batches, optdigits};
-    /// use gradwire_trainer::model::{Model, ModelConfig};
+    /// use gradwire_trainer::model::{Model, ModelKind};
     ///
     /// let digits = optdigits::load()?;
-    /// let mut model = ModelConfig::default_for(&digits.task()).build(&digits.task(), 1)?;
+    /// let mut model = ModelKind::Mlp.suited_to(&digits.task()).build(&digits.task(), 1)?;
     /// let mut grad = vec![0.0; model.len()];
     /// let batch = Batches::new(&digits, 1, 32, 0, 1, 0)?.batch(0, 0);
     /// let loss = model.forward_backward(&batch, &mut grad)?;

@@ -37,7 +37,7 @@ mod softmax;
 mod weights;
 
 pub use cnn::CnnConfig;
-pub use config::ModelConfig;
+pub use config::{ModelConfig, ModelKind};
 pub use error::ModelError;
 pub use evaluating::Evaluating;
 pub use gpt::GptConfig;

@@ -6,17 +6,18 @@ use gradwire_transports::exchange::{Route, ServerOptions};
 use crate::agreement::Averaging;
 use crate::checkpoint::Found;
 use crate::command::{CHECKPOINT_EVERY, Failure, quoted};
-use crate::config::{ConfigError, RunConfig, Settings};
+use crate::config::{ConfigError, ExchangeKind, RunConfig, Settings, TransportKind};
 use crate::job::{Job, JobError};
 
 /// The configuration of a run over the network: frames go to the server.
 pub(super) fn resolve(mut settings: Settings) -> Result<RunConfig, ConfigError> {
-    if let Some(other) = settings.exchange.as_deref().filter(|kind| !["auto", "server"].contains(kind)) {
+    let goes = |kind: &ExchangeKind| matches!(kind, ExchangeKind::Auto | ExchangeKind::Server);
+    if let Some(other) = settings.exchange.filter(|kind| !goes(kind)) {
         let what = format!("exchange = {other}: over the network, frames go through the server");
         return Err(ConfigError::Conflict(what));
     }
     settings.checkpoint_every.get_or_insert(CHECKPOINT_EVERY);
-    let [exchange, transport] = ["server", "zmq"].map(|word| Some(word.to_owned()));
+    let (exchange, transport) = (Some(ExchangeKind::Server), Some(TransportKind::Zmq));
     RunConfig::resolve(&Settings { exchange, transport, ..settings })
 }
 
@@ -52,7 +53,7 @@ const WHAT_IS_NOT_ZERO: &str = "threshold:value=0,memory=none";
 
 /// How means are sent back, as the user spells it, or by default as compressed as the frames that came.
 pub(super) fn downlink(spelling: Option<&str>, config: &RunConfig) -> Result<Spec, JobError> {
-    let (uplink, all) = (config.spec()?, config.specs()?);
+    let (uplink, all) = (config.codec.spec, config.specs());
     let is_sparse =
         all.iter().any(|spec| spec.codec.density().is_some() || spec.codec.sparse_values().is_some());
     match (spelling.or(is_sparse.then_some(WHAT_IS_NOT_ZERO)), uplink.codec) {

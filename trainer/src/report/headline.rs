@@ -82,7 +82,7 @@ pub(super) fn to_dense(entry: &Entry, comparison: &Comparison) -> Option<Paired>
 /// Whether two rows train the same model with as many workers, on as many examples. Otherwise bytes and
 /// quality differ for other reasons than the codec.
 fn trains_as(a: &Entry, b: &Entry) -> bool {
-    let what = |config: &RunConfig| (config.data.clone(), config.model.clone(), config.hidden.clone());
+    let what = |config: &RunConfig| (config.data, config.model, config.hidden.clone());
     let how_much = |config: &RunConfig| (config.workers, config.batch, config.epochs, config.steps);
     what(&a.config) == what(&b.config) && how_much(&a.config) == how_much(&b.config)
 }
@@ -149,7 +149,7 @@ fn yardstick<'a>(entry: &Entry, rows: &[&'a Entry]) -> Option<&'a Entry> {
 
 /// The codec's momentum, or else the optimizer's.
 fn momentum(entry: &Entry) -> Option<f32> {
-    let own = entry.config.spec().ok().and_then(|spec| spec.codec.momentum());
+    let own = entry.config.codec.spec.codec.momentum();
     own.map(|own| own.factor()).or(entry.config.momentum.map(|momentum| momentum as f32))
 }
 

@@ -191,7 +191,7 @@ struct StepOnLink {
 impl StepOnLink {
     fn of(entry: &Entry, params: usize) -> Option<Self> {
         let (config, workers) = (&entry.config, entry.config.workers as f64);
-        let plan = Plan::of(&config.spec().ok()?, &LayoutRef::flat(params));
+        let plan = Plan::of(&config.codec.spec, &LayoutRef::flat(params));
         let (senders, hops) = match Averaging::of(config, &plan) {
             // Frames go to the server one after the other, and so do the means that it sends.
             Averaging::Mean(Route::Server(_)) => (1.0, 2.0),
@@ -332,37 +332,38 @@ pub(super) fn smoothed(values: &[(u64, f64)]) -> Curve {
 mod tests {
     use super::*;
     use crate::compare::fixture;
+    use crate::config::ExchangeKind;
 
     /// A megabyte a second, and messages that take a second.
-    fn slow(exchange: &str, codec: &str) -> Entry {
+    fn slow(exchange: ExchangeKind, codec: &str) -> Entry {
         let mut entry = fixture::entry(codec, 0.1, &[0.5], 6_000_000);
         let config = &mut entry.config;
         (config.link_gbps, config.link_latency_us) = (Some(0.008), Some(1e6));
-        config.exchange = exchange.to_owned();
+        config.exchange = exchange;
         entry
     }
 
     #[test]
     fn a_step_takes_computing_coding_latency_and_bytes_over_the_rate() {
-        let seconds = |exchange: &str, codec: &str| {
+        let seconds = |exchange: ExchangeKind, codec: &str| {
             let entry = slow(exchange, codec);
             let line = &entry.outcomes[0].metrics[0];
             StepOnLink::of(&entry, 1000).unwrap().seconds(line)
         };
         let near = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-6, "{found} {expected}");
         // One second of computing; four workers send 1.5 MB each.
-        near(seconds("all-gather", "topk"), 1.0 + 1.0 + 1.5);
-        near(seconds("sparse", "topk"), 1.0 + 2.0 + 1.5);
-        near(seconds("server", "topk"), 1.0 + 2.0 + 6.0);
-        near(seconds("all-reduce", "none"), 1.0 + 6.0 + 1.5);
-        near(seconds("owners", "none"), 1.0 + 2.0 + 1.5);
+        near(seconds(ExchangeKind::AllGather, "topk"), 1.0 + 1.0 + 1.5);
+        near(seconds(ExchangeKind::Sparse, "topk"), 1.0 + 2.0 + 1.5);
+        near(seconds(ExchangeKind::Server, "topk"), 1.0 + 2.0 + 6.0);
+        near(seconds(ExchangeKind::AllReduce, "none"), 1.0 + 6.0 + 1.5);
+        near(seconds(ExchangeKind::Owners, "none"), 1.0 + 2.0 + 1.5);
         // Six messages of 1 MB, of which two up and two down wait for each other.
-        near(seconds("tree", "none"), 1.0 + 4.0 + 4.0);
+        near(seconds(ExchangeKind::Tree, "none"), 1.0 + 4.0 + 4.0);
     }
 
     #[test]
     fn there_is_a_figure_by_seconds_where_a_rate_is_stated() {
-        let mut comparison = fixture::comparison(vec![slow("all-gather", "topk")]);
+        let mut comparison = fixture::comparison(vec![slow(ExchangeKind::AllGather, "topk")]);
         comparison.entries[0].outcomes[0].metrics[0].accuracy = Some(0.5);
         let title = |comparison: &Comparison| quality_by_seconds(comparison).map(|figure| figure.title);
         let expected = "Validation accuracy against seconds on a link of 8.00 Mbit/s";

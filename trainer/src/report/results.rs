@@ -68,12 +68,12 @@ fn settings(entry: &Entry) -> Vec<String> {
     let config = &entry.config;
     vec![
         entry.label.clone(),
-        config.codec.clone(),
-        config.data.clone(),
-        config.model.clone(),
+        config.codec.to_string(),
+        config.data.to_string(),
+        config.model.to_string(),
         config.workers.to_string(),
         config.batch.to_string(),
-        config.optimizer.clone(),
+        config.optimizer.to_string(),
         config.lr.to_string(),
         number(config.momentum),
     ]

@@ -263,9 +263,9 @@ impl Collected {
         let dense = steps * 4.0 * (job.layout.len() * config.reporting_workers()) as f64;
         let tested = |of: fn(&Evaluation) -> f64| evaluation.as_ref().map_or(f64::NAN, of);
         Summary {
-            codec: config.encoding().to_owned(),
+            codec: config.encoding(),
             data: job.dataset.name().to_owned(),
-            model: config.model.clone(),
+            model: config.model.to_string(),
             params: job.layout.len(),
             workers: config.workers,
             seed: config.seed,

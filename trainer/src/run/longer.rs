@@ -2,7 +2,7 @@
 
 use super::error::RunError;
 use crate::checkpoint::{Checkpoint, Store};
-use crate::config::{ConfigError, RunConfig, Settings};
+use crate::config::{ConfigError, RunConfig, ScheduleKind, Settings};
 use crate::job::{Job, JobError};
 use crate::range::require;
 use crate::record::folder::{Folder, FolderError};
@@ -58,7 +58,7 @@ impl RunConfig {
     }
 
     fn rates_depend_on_length(&self) -> bool {
-        self.schedule == "cosine"
+        self.schedule == ScheduleKind::Cosine
     }
 }
 

@@ -15,6 +15,7 @@ use super::{ensure_workers, lead_job, with_options};
 use crate::checkpoint::after;
 use crate::command::Failure;
 use crate::compare::{Comparison, LINES, Plan, Runner, Turn};
+use crate::config::ExchangeKind;
 use crate::job::{Job, JobError};
 use crate::process::interrupt;
 use crate::process::launch::Launch;
@@ -72,7 +73,7 @@ pub(crate) fn compare(
 
 /// The options that hold for all runs.
 fn options(plan: &Plan) -> MpiOptions {
-    let prefer_ring = plan.runs().any(|(job, _)| job.config.exchange == "native");
+    let prefer_ring = plan.runs().any(|(job, _)| job.config.exchange == ExchangeKind::Native);
     let mut options = MpiOptions { prefer_ring, ..MpiOptions::default() };
     let patience = plan.runs().find_map(|(job, _)| job.config.patience);
     options.patience = patience.map_or(options.patience, Duration::from_secs);

@@ -14,7 +14,7 @@ use crate::checkpoint::Found;
 use crate::command::{
     Again, Failure, LINES, explained, present_run, quoted, reopen_to_end, to_end, unless_nobody_reads,
 };
-use crate::config::{RunConfig, Settings};
+use crate::config::{ExchangeKind, RunConfig, Settings, TransportKind};
 use crate::job::{Job, JobError};
 use crate::process::interrupt;
 use crate::process::launch::Launch;
@@ -45,7 +45,7 @@ pub(crate) fn train(
             return Ok(follow(&job, transport, None, Some(interrupt::requested()))?);
         }
         let folder = folder(&job)?;
-        let outcome = write_down(&job, &folder, job.config.encoding(), LINES, |observer| {
+        let outcome = write_down(&job, &folder, &job.config.encoding(), LINES, |observer| {
             lead_job(&job, transport, Control::default(), observer)
         });
         present_run(&job, explained(outcome, &folder, &again.clone().under(launch))?, &folder, out)
@@ -79,7 +79,7 @@ pub(crate) fn resume(
             &job,
             &folder,
             &checkpoint,
-            job.config.encoding(),
+            &job.config.encoding(),
             LINES,
             |(checkpoint, before), observer| {
                 let control = Control { start: Some((checkpoint, &before)), interrupt: None };
@@ -106,9 +106,14 @@ fn ensure_same_world(launch: Launch, checkpoint: &Path, workers: usize) -> Resul
 pub(crate) fn launched(launch: Launch, settings: Settings) -> Result<Settings, RangeError> {
     let workers = settings.workers.unwrap_or(launch.world);
     ensure_workers(launch, workers)?;
-    let carrier = settings.transport.as_deref().unwrap_or("mpi");
-    require(carrier == "mpi", "transport", carrier, format!("mpi or local, under {}", launch.by))?;
-    Ok(Settings { workers: Some(workers), transport: Some("mpi".to_owned()), ..settings })
+    let carrier = settings.transport.unwrap_or(TransportKind::Mpi);
+    require(
+        carrier == TransportKind::Mpi,
+        "transport",
+        carrier,
+        format!("mpi or local, under {}", launch.by),
+    )?;
+    Ok(Settings { workers: Some(workers), transport: Some(TransportKind::Mpi), ..settings })
 }
 
 fn ensure_workers(launch: Launch, workers: usize) -> Result<(), RangeError> {
@@ -138,7 +143,8 @@ fn in_a_job(
     config: &RunConfig,
     work: impl FnOnce(&mut MpiTransport) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let mut options = MpiOptions { prefer_ring: config.exchange == "native", ..MpiOptions::default() };
+    let mut options =
+        MpiOptions { prefer_ring: config.exchange == ExchangeKind::Native, ..MpiOptions::default() };
     options.patience = config.patience.map_or(options.patience, Duration::from_secs);
     with_options(launch, &options, work)
 }
@@ -203,7 +209,7 @@ fn lead_job(
     let native = format!("all-reduce of the library: {}", transport.native());
     let control = Control { interrupt: Some(interrupt::requested()), ..control };
     let mut outcome = lead(job, transport, control, observer)?;
-    if job.config.exchange == "native" {
+    if job.config.exchange == ExchangeKind::Native {
         outcome.summary.notes.push(native);
     }
     Ok(outcome)

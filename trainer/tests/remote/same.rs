@@ -1,6 +1,6 @@
 //! A run over the network is the run in one process, bit for bit.
 
-use gradwire_trainer::config::{RunConfig, Settings};
+use gradwire_trainer::config::{ExchangeKind, RunConfig, Settings};
 use gradwire_trainer::job::Job;
 use gradwire_trainer::record::Metrics;
 use gradwire_trainer::run::{Observer, run};
@@ -26,8 +26,8 @@ pub(crate) fn in_one_process(
 ) -> String {
     let settings = Settings {
         codec: Some(codec.to_owned()),
-        optimizer: Some(optimizer.to_owned()),
-        exchange: Some("server".to_owned()),
+        optimizer: Some(word(optimizer)),
+        exchange: Some(ExchangeKind::Server),
         workers: Some(workers),
         batch: Some(batch),
         steps: Some(steps),
@@ -35,6 +35,11 @@ pub(crate) fn in_one_process(
     };
     let job = Job::prepare(RunConfig::resolve(&settings).unwrap()).unwrap();
     run_in_process(&job)
+}
+
+/// The value of a setting that is one word of a few.
+fn word<T: clap::ValueEnum>(text: &str) -> T {
+    T::from_str(text, false).unwrap()
 }
 
 fn run_in_process(job: &Job) -> String {
@@ -70,7 +75,7 @@ fn rules_over_the_network_end_with_the_parameters_of_the_run_in_one_process() {
     let workers: Vec<_> = (1..3).map(|rank| join(&keys, &endpoint, rank, &run)).collect();
     let settings = Settings {
         rules: Some(rules.to_owned()),
-        exchange: Some("server".to_owned()),
+        exchange: Some(ExchangeKind::Server),
         workers: Some(3),
         batch: Some(96),
         steps: Some(20),

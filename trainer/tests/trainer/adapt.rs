@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use gradwire_trainer::adapt::{Choice, Decided, Decision};
-use gradwire_trainer::config::{RunConfig, Settings};
+use gradwire_trainer::config::{RunConfig, ScheduleKind, Settings, TransportKind};
 use gradwire_trainer::job::Job;
 use gradwire_trainer::record::Metrics;
 use gradwire_trainer::record::folder::Folder;
 use gradwire_trainer::run::in_folder::run_into;
 use gradwire_trainer::run::{Outcome, run};
 
-use crate::{Quiet, digits_job, led};
+use crate::{Quiet, digits_job, led, word};
 
 /// Gains alone decide, so that runs repeat whatever else the machine does.
 const GRAVAC: &str = "gravac:min=2,max=100,eps=0.8,omega=0.05,window=4,policy=geometric,clock=none";
@@ -64,7 +64,7 @@ fn ranks(outcome: &Outcome) -> Vec<u16> {
 
 /// Two steps an epoch, and a rate that halves every nine steps.
 fn halving(settings: &mut Settings) {
-    (settings.batch, settings.schedule) = (Some(480), Some("step".to_owned()));
+    (settings.batch, settings.schedule) = (Some(480), Some(ScheduleKind::Step));
     (settings.decay_every, settings.decay_factor) = (Some(9), Some(0.5));
 }
 
@@ -146,7 +146,7 @@ fn gravac_by_gains_alone_repeats_in_threads_and_processes() {
         ("topk:chunk=64", "server", GRAVAC),
         ("dgc", "server", GRAVAC),
     ] {
-        let job = adaptive_with(codec, 16, adapt, |settings| settings.exchange = Some(exchange.to_owned()));
+        let job = adaptive_with(codec, 16, adapt, |settings| settings.exchange = Some(word(exchange)));
         let [first, second] = [(); 2].map(|()| outcome(&job));
         let choices: Vec<Choice> = decisions(&first.metrics).iter().map(Decided::choice).collect();
         assert!(choices.windows(2).any(|pair| pair[0] != pair[1]), "{codec}: nothing was decided");
@@ -230,7 +230,11 @@ fn accordion_by_layer_gives_each_tensor_its_own_density() {
         let job = adaptive_with(codec, 16, adapt, |settings| {
             settings.batch = Some(480);
         });
-        assert!(job.config.adapt.as_ref().unwrap().ends_with(",by=layer"), "{:?}", job.config.adapt);
+        assert!(
+            job.config.adapt.as_ref().unwrap().to_string().ends_with(",by=layer"),
+            "{:?}",
+            job.config.adapt
+        );
         let outcome = outcome(&job);
         let seen = by_unit(&outcome);
         for (line, densities) in outcome.metrics.iter().zip(&seen) {
@@ -263,7 +267,7 @@ fn with_one_unit_regimes_by_model_are_the_default_and_with_the_sparsifiers_own_t
     let hash = |codec: &str, by: &str| {
         let adapt = format!("accordion:low=0.2,high=0.05,eta=0.2,window=1{by}");
         let job = adaptive_with(codec, 8, &adapt, |settings| settings.batch = Some(480));
-        (job.config.adapt.clone().unwrap(), outcome(&job).summary.params_hash)
+        (job.config.adapt.as_ref().unwrap().to_string(), outcome(&job).summary.params_hash)
     };
     assert_eq!(hash("topk", ""), hash("topk", ",by=model"));
     let [layer, model] = ["", ",by=model"].map(|by| hash("topk:unit=tensor", by));
@@ -281,7 +285,7 @@ fn a_list_by_layer_sends_each_tensor_at_the_density_of_its_name() {
         ("dgc:dense_1d=false,unit=tensor", "auto"),
     ] {
         let job = adaptive_with(codec, 4, "layers:*.bias=0.5,*=0.02", |settings| {
-            settings.exchange = Some(exchange.to_owned());
+            settings.exchange = Some(word(exchange));
         });
         let outcome = outcome(&job);
         let names: Vec<&str> = job.layout.tensors().iter().map(|tensor| tensor.name.as_str()).collect();
@@ -306,7 +310,7 @@ fn a_list_by_layer_sends_each_tensor_at_the_density_of_its_name() {
 fn a_list_by_loss_follows_the_mean_loss_of_all_workers() {
     for (exchange, delayed) in [("auto", false), ("sparse", true)] {
         let job = adaptive_with("topk", 40, "loss:inf=0.3,2=0.05,1=0.01", |settings| {
-            (settings.delayed, settings.exchange) = (Some(delayed), Some(exchange.to_owned()));
+            (settings.delayed, settings.exchange) = (Some(delayed), Some(word(exchange)));
         });
         let outcome = outcome(&job);
         let mut lowest = f64::INFINITY;
@@ -344,7 +348,7 @@ fn accordion_sets_the_rank_of_powersgd() {
         let adapt = "accordion:low=5,high=1,eta=10000,window=1";
         let job = adaptive_with("powersgd", 14, adapt, |settings| {
             halving(settings);
-            settings.exchange = Some(exchange.to_owned());
+            settings.exchange = Some(word(exchange));
         });
         let outcome = outcome(&job);
         assert_eq!(ranks(&outcome), [5, 5, 5, 5, 1, 1, 1, 1, 1, 5, 1, 1, 1, 1]);
@@ -369,10 +373,14 @@ fn accordion_by_layer_gives_each_matrix_its_own_rank() {
     for (exchange, pipeline) in [("all-reduce", None), ("all-reduce", Some(2)), ("tree", None)] {
         let adapt = "accordion:low=3,high=1,eta=0.2,window=1";
         let job = adaptive_with("powersgd:unit=tensor", 16, adapt, |settings| {
-            (settings.batch, settings.exchange) = (Some(480), Some(exchange.to_owned()));
+            (settings.batch, settings.exchange) = (Some(480), Some(word(exchange)));
             settings.pipeline = pipeline;
         });
-        assert!(job.config.adapt.as_ref().unwrap().ends_with(",by=layer"), "{:?}", job.config.adapt);
+        assert!(
+            job.config.adapt.as_ref().unwrap().to_string().ends_with(",by=layer"),
+            "{:?}",
+            job.config.adapt
+        );
         let outcome = outcome(&job);
         let mut seen = BTreeSet::new();
         for line in &outcome.metrics {
@@ -453,9 +461,9 @@ fn what_a_changing_density_does_not_go_with_is_refused_in_words() {
     names(refused("redsync:unit=tensor", "accordion:low=1", |_| ()), &["at density 1"]);
     let packets = refused("topk:max_packet_bytes=1200", "steps:0=0.1", |_| ());
     names(packets, &["packets may be lost", "max_packet_bytes"]);
-    let zmq = |settings: &mut Settings| settings.transport = Some("zmq".to_owned());
+    let zmq = |settings: &mut Settings| settings.transport = Some(TransportKind::Zmq);
     names(refused("topk", "gravac", zmq), &["transport = zmq", "come and go"]);
-    let cosine = |settings: &mut Settings| settings.schedule = Some("cosine".to_owned());
+    let cosine = |settings: &mut Settings| settings.schedule = Some(ScheduleKind::Cosine);
     names(refused("topk", "accordion", cosine), &["schedule = cosine", "every step would be critical"]);
     assert!(RunConfig::resolve(&Settings { adapt: Some("gravac".into()), ..Settings::default() }).is_ok());
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use gradwire_trainer::checkpoint::{Checkpoint, CheckpointError, Single, Store, latest};
-use gradwire_trainer::config::Settings;
+use gradwire_trainer::config::{ExchangeKind, OptimizerKind, ScheduleKind, Settings};
 use gradwire_trainer::job::Job;
 use gradwire_trainer::model::hash::params_hash;
 use gradwire_trainer::record::Metrics;
@@ -72,37 +72,37 @@ type Change = fn(&mut Settings);
 /// Every kind of memory, optimizer, schedule and controller.
 fn cases() -> [(&'static str, Change); 39] {
     let momentum = |settings: &mut Settings| settings.momentum = Some(0.9);
-    let adamw = |settings: &mut Settings| settings.optimizer = Some("adamw".to_owned());
+    let adamw = |settings: &mut Settings| settings.optimizer = Some(OptimizerKind::Adamw);
     let updates = |settings: &mut Settings| {
-        settings.optimizer = Some("adamw-updates".to_owned());
-        (settings.schedule, settings.warmup) = (Some("cosine".to_owned()), Some(5));
+        settings.optimizer = Some(OptimizerKind::AdamwUpdates);
+        (settings.schedule, settings.warmup) = (Some(ScheduleKind::Cosine), Some(5));
     };
     let late_updates = |settings: &mut Settings| {
-        settings.optimizer = Some("adamw-updates".to_owned());
+        settings.optimizer = Some(OptimizerKind::AdamwUpdates);
         settings.delayed = Some(true);
     };
     let local = |settings: &mut Settings| {
-        (settings.optimizer, settings.local_steps) = (Some("adamw".to_owned()), Some(3));
-        (settings.schedule, settings.warmup) = (Some("cosine".to_owned()), Some(2));
+        (settings.optimizer, settings.local_steps) = (Some(OptimizerKind::Adamw), Some(3));
+        (settings.schedule, settings.warmup) = (Some(ScheduleKind::Cosine), Some(2));
         settings.residual_decay = Some(0.95);
     };
     let nesterov = |settings: &mut Settings| {
-        (settings.optimizer, settings.local_steps) = (Some("adamw".to_owned()), Some(2));
+        (settings.optimizer, settings.local_steps) = (Some(OptimizerKind::Adamw), Some(2));
         (settings.outer_lr, settings.outer_momentum) = (Some(0.7), Some(0.9));
     };
     let local_sgd = |settings: &mut Settings| {
         (settings.momentum, settings.local_steps) = (Some(0.9), Some(2));
-        (settings.exchange, settings.accumulate) = (Some("server".to_owned()), Some(2));
+        (settings.exchange, settings.accumulate) = (Some(ExchangeKind::Server), Some(2));
     };
     let updates_by_server = |settings: &mut Settings| {
-        settings.optimizer = Some("adamw-updates".to_owned());
-        settings.exchange = Some("server".to_owned());
+        settings.optimizer = Some(OptimizerKind::AdamwUpdates);
+        settings.exchange = Some(ExchangeKind::Server);
     };
     let schedule = |settings: &mut Settings| {
-        (settings.schedule, settings.warmup) = (Some("cosine".to_owned()), Some(5));
+        (settings.schedule, settings.warmup) = (Some(ScheduleKind::Cosine), Some(5));
     };
-    let server = |settings: &mut Settings| settings.exchange = Some("server".to_owned());
-    let sparse = |settings: &mut Settings| settings.exchange = Some("sparse".to_owned());
+    let server = |settings: &mut Settings| settings.exchange = Some(ExchangeKind::Server);
+    let sparse = |settings: &mut Settings| settings.exchange = Some(ExchangeKind::Sparse);
     let delayed = |settings: &mut Settings| settings.delayed = Some(true);
     let gravac = |settings: &mut Settings| {
         let adapt = "gravac:min=2,max=100,eps=0.8,omega=0.05,window=3,policy=geometric,clock=none";
@@ -118,7 +118,7 @@ fn cases() -> [(&'static str, Change); 39] {
     };
     let ranks = |settings: &mut Settings| {
         // Rank 5 until step 8 and again at steps 10 and 11, with two steps an epoch.
-        (settings.batch, settings.schedule) = (Some(480), Some("step".to_owned()));
+        (settings.batch, settings.schedule) = (Some(480), Some(ScheduleKind::Step));
         (settings.decay_every, settings.decay_factor) = (Some(10), Some(0.5));
         settings.adapt = Some("accordion:low=5,high=1,eta=10000,window=2".to_owned());
     };

@@ -5,6 +5,8 @@ use std::process::{Command, Output};
 
 use gradwire_trainer::config::{RunConfig, Settings};
 
+use crate::word;
+
 pub(super) fn trainer(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_trainer")).args(arguments).current_dir(folder).output().unwrap()
 }
@@ -33,7 +35,10 @@ pub(super) fn refusal_in(folder: &Path, arguments: &[&str]) -> String {
 #[test]
 fn bad_settings_are_refused_in_one_line() {
     for (arguments, message) in [
-        (&["train", "--model", "rnn"][..], "model = rnn: expected one of mlp, cnn, resnet20, gpt, lstm"),
+        (
+            &["train", "--model", "rnn"][..],
+            "invalid value 'rnn' for '--model <NAME>' [possible values: mlp, cnn, resnet20, gpt, lstm]; a similar value exists: 'cnn'",
+        ),
         (
             &["train", "--codec", "topk:density=7"],
             "codec = topk:density=7: density=7: expected a fraction from 1e-9 to 1",
@@ -54,7 +59,14 @@ fn bad_settings_are_refused_in_one_line() {
         ),
         (&["train", "--lr", "fast"], "invalid value 'fast' for '--lr <X>': invalid float literal"),
         (&["train", "--epochs", "1", "--steps", "1"], "epochs and steps: give one of them"),
-        (&["train", "--transport", "pigeon"], "transport = pigeon: expected one of local, mpi, zmq"),
+        (
+            &["train", "--transport", "pigeon"],
+            "invalid value 'pigeon' for '--transport <KIND>' [possible values: local, mpi, zmq]",
+        ),
+        (
+            &["train", "--wire", "bf61"],
+            "invalid value 'bf61' for '--wire <KIND>' [possible values: f32, bf16]; a similar value exists: 'bf16'",
+        ),
         (&["train", "--momentum", "2"], "momentum = 2: expected at least 0, below 1"),
         (&["train", "--nesterov"], "nesterov = true: expected false, or a momentum above 0"),
         (
@@ -82,7 +94,7 @@ fn bad_settings_are_refused_in_one_line() {
 #[test]
 fn rates_that_are_not_given_suit_the_model_and_the_data() {
     let rate = |data: &str, model: &str, optimizer: &str| {
-        let [data, model, optimizer] = [data, model, optimizer].map(|word| Some(word.to_owned()));
+        let (data, model, optimizer) = (Some(word(data)), Some(word(model)), Some(word(optimizer)));
         RunConfig::resolve(&Settings { data, model, optimizer, ..Settings::default() }).unwrap().lr
     };
     assert_eq!([rate("cifar-10", "mlp", "sgd"), rate("cifar-10", "mlp", "adamw")], [0.05, 0.001]);

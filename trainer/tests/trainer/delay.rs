@@ -1,14 +1,14 @@
 //! Means that are applied one step late, and the routes that a run may take.
 
 use gradwire_trainer::agreement::Averaging;
-use gradwire_trainer::config::{RunConfig, Settings};
+use gradwire_trainer::config::{ExchangeKind, RunConfig, ScheduleKind, Settings};
 use gradwire_trainer::data::Batches;
 use gradwire_trainer::job::{Job, JobError};
 use gradwire_trainer::model::hash::params_hash;
 use gradwire_trainer::run::{Outcome, run};
 use gradwire_transports::exchange::{ExchangeError, Route};
 
-use crate::{Quiet, digits_job};
+use crate::{Quiet, digits_job, word};
 
 const WORKERS: usize = 2;
 
@@ -43,7 +43,7 @@ fn a_delayed_mean_moves_the_parameters_one_step_late_and_the_last_one_never() {
     for delayed in [false, true] {
         let job = digits_job("none", 9, |settings| {
             (settings.workers, settings.delayed) = (Some(WORKERS), Some(delayed));
-            (settings.momentum, settings.schedule) = (Some(0.9), Some("cosine".to_owned()));
+            (settings.momentum, settings.schedule) = (Some(0.9), Some(ScheduleKind::Cosine));
         });
         let outcome = run(&job, &mut Quiet::default()).unwrap();
         let expected = defined(&job, u64::from(delayed));
@@ -81,7 +81,7 @@ fn a_step_in_several_messages_trains_as_in_one_bit_for_bit() {
     for (codec, exchange, delayed) in PIPELINED {
         let job = |pipeline| {
             digits_job(codec, 8, |settings| {
-                (settings.exchange, settings.pipeline) = (Some(exchange.to_owned()), pipeline);
+                (settings.exchange, settings.pipeline) = (Some(word(exchange)), pipeline);
                 (settings.delayed, settings.hidden) = (Some(delayed), Some(vec![32, 32]));
             })
         };
@@ -109,8 +109,7 @@ fn a_pipeline_without_anything_to_cut_is_noted() {
 #[test]
 fn sparse_all_reduce_trains_as_all_gather_does_bit_for_bit() {
     let [gathered, reduced] = ["all-gather", "sparse"].map(|exchange| {
-        let job =
-            digits_job("topk:density=0.05", 12, |settings| settings.exchange = Some(exchange.to_owned()));
+        let job = digits_job("topk:density=0.05", 12, |settings| settings.exchange = Some(word(exchange)));
         run(&job, &mut Quiet::default()).unwrap()
     });
     assert_eq!(gathered.summary.params_hash, reduced.summary.params_hash);
@@ -138,10 +137,10 @@ fn auto_chooses_by_the_link_where_one_is_given() {
 fn a_slow_link_has_the_index_coder_chosen_where_it_is_left_open() {
     let at = |codec: &str, exchange: &str, gbps: Option<f64>| {
         digits_job(codec, 1, |settings| {
-            (settings.link_gbps, settings.exchange) = (gbps, Some(exchange.to_owned()));
+            (settings.link_gbps, settings.exchange) = (gbps, Some(word(exchange)));
         })
     };
-    let chosen = |codec: &str, exchange: &str, gbps| at(codec, exchange, gbps).config.codec;
+    let chosen = |codec: &str, exchange: &str, gbps| at(codec, exchange, gbps).config.codec.to_string();
     let (codec, auto) = ("topk:density=0.01", "topk:density=0.01,index=auto");
     assert_eq!(chosen(codec, "auto", None), codec);
     for (gbps, index) in [(1.0, ""), (0.001, ",index=small"), (0.00001, ",index=smallest")] {
@@ -164,13 +163,13 @@ fn a_slow_link_has_the_index_coder_chosen_where_it_is_left_open() {
         (settings.workers, settings.batch, settings.link_gbps) = (Some(16), Some(16), Some(1e-4));
     });
     assert_eq!(ring.way, Averaging::Mean(Route::SparseAllReduce));
-    assert_eq!(ring.config.codec, "topk:density=0.1");
+    assert_eq!(ring.config.codec.to_string(), "topk:density=0.1");
 }
 
 #[test]
 fn what_does_not_go_together_is_refused_before_the_run() {
     let refused = |settings: Settings| RunConfig::resolve(&settings).unwrap_err().to_string();
-    let base = || Settings { exchange: Some("sparse".to_owned()), ..Settings::default() };
+    let base = || Settings { exchange: Some(ExchangeKind::Sparse), ..Settings::default() };
     let message = refused(Settings { link_gbps: Some(1.0), ..base() });
     assert!(message.contains("link_gbps with exchange = sparse"), "{message}");
     let message = refused(Settings { link_latency_us: Some(1.0), ..Settings::default() });
@@ -187,7 +186,7 @@ fn what_does_not_go_together_is_refused_before_the_run() {
     for exchange in ["tree", "server"] {
         let message = refused(Settings {
             codec: Some("none".to_owned()),
-            exchange: Some(exchange.to_owned()),
+            exchange: Some(word(exchange)),
             ..pipeline()
         });
         assert!(message.starts_with(&format!("pipeline with exchange = {exchange}")), "{message}");

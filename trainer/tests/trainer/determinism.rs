@@ -2,11 +2,13 @@
 //! do.
 
 use gradwire_trainer::data::{Batch, Batches, Dataset, Task, optdigits, shakespeare};
-use gradwire_trainer::model::{GptConfig, MlpConfig, Model, ModelConfig, ModelError};
+use gradwire_trainer::model::{GptConfig, MlpConfig, Model, ModelConfig, ModelError, ModelKind};
 use gradwire_trainer::optim::{Optimizer, Sgd, SgdConfig};
 
+use crate::word;
+
 fn model(name: &str, dataset: &Dataset, seed: u64) -> Box<dyn Model> {
-    ModelConfig::by_name(name, &dataset.task()).unwrap().build(&dataset.task(), seed).unwrap()
+    word::<ModelKind>(name).suited_to(&dataset.task()).build(&dataset.task(), seed).unwrap()
 }
 
 /// Bits of the parameters after some steps.
@@ -75,7 +77,7 @@ fn initial_weights_depend_on_the_seed_alone() {
 #[test]
 fn default_models_have_the_documented_sizes() {
     let sized = |name: &str, task: Task| {
-        let config = ModelConfig::by_name(name, &task).unwrap();
+        let config = word::<ModelKind>(name).suited_to(&task);
         config.build(&task, 0).unwrap().len()
     };
     let images = |shape| Task::Images { shape, classes: 10 };
@@ -91,7 +93,7 @@ fn default_models_have_the_documented_sizes() {
 fn models_that_do_not_fit_the_task_are_refused() {
     let (images, tokens) = (Task::Images { shape: [1, 3, 8], classes: 10 }, Task::Tokens { vocabulary: 9 });
     let message = |config: ModelConfig, task| config.build(&task, 0).err().unwrap().to_string();
-    let named = |name, task| ModelConfig::by_name(name, &task).unwrap();
+    let named = |name, task| word::<ModelKind>(name).suited_to(&task);
     assert_eq!(message(named("mlp", tokens), tokens), "model = mlp: expected gpt or lstm, which read text");
     assert_eq!(
         message(named("gpt", images), images),
@@ -102,11 +104,6 @@ fn models_that_do_not_fit_the_task_are_refused() {
     assert_eq!(message(config, images), "hidden = 0: expected 1 to 65536");
     let config = ModelConfig::Gpt(GptConfig { heads: 3, ..Default::default() });
     assert_eq!(message(config, tokens), "heads = 3: expected a divisor of the width 64");
-    let error = ModelConfig::by_name("rnn", &tokens).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "model = rnn: expected one of mlp, cnn, resnet20, gpt, lstm; did you mean cnn?"
-    );
 }
 
 #[test]

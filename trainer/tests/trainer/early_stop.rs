@@ -1,7 +1,7 @@
 //! Runs that end when validation gets no better, and evaluations that workers share.
 
 use gradwire_trainer::checkpoint::latest;
-use gradwire_trainer::config::{RunConfig, Settings};
+use gradwire_trainer::config::{ExchangeKind, RunConfig, Settings, TransportKind};
 use gradwire_trainer::job::Job;
 use gradwire_trainer::record::Metrics;
 use gradwire_trainer::record::folder::Folder;
@@ -87,7 +87,7 @@ fn images_are_evaluated_by_all_workers_with_the_result_of_one() {
         let job = digits_job("none", 3, |settings| {
             // One batch for one worker, in the order of the sums of the run with several.
             (settings.workers, settings.batch) = (Some(workers), Some(32));
-            (settings.exchange, settings.eval_every) = (Some("all-gather".to_owned()), Some(1));
+            (settings.exchange, settings.eval_every) = (Some(ExchangeKind::AllGather), Some(1));
             settings.accumulate = Some(4 / workers);
         });
         run(&job, &mut Quiet::default()).unwrap()
@@ -101,7 +101,7 @@ fn images_are_evaluated_by_all_workers_with_the_result_of_one() {
     }
     // What evaluating takes is no part of the traffic.
     let quiet = digits_job("none", 3, |settings| {
-        (settings.batch, settings.exchange) = (Some(32), Some("all-gather".to_owned()));
+        (settings.batch, settings.exchange) = (Some(32), Some(ExchangeKind::AllGather));
     });
     let quiet = run(&quiet, &mut Quiet::default()).unwrap();
     assert_eq!(four.summary.bytes_up, quiet.summary.bytes_up);
@@ -119,6 +119,6 @@ fn what_cannot_end_early_is_refused_in_words() {
     assert_eq!(refused(|settings| settings.early_stop = Some(0)), "early_stop = 0: expected at least 1");
     let gossip = refused(|settings| settings.codec = Some("dpsgd".to_owned()));
     assert!(gossip.starts_with("early_stop with gossip"), "{gossip}");
-    let served = refused(|settings| settings.transport = Some("zmq".to_owned()));
+    let served = refused(|settings| settings.transport = Some(TransportKind::Zmq));
     assert!(served.starts_with("early_stop with transport = zmq"), "{served}");
 }

@@ -8,7 +8,7 @@ use gradwire_trainer::run::processes::{follow, lead};
 use gradwire_trainer::run::{Control, Observer, Outcome, RunError, run_with_models};
 use gradwire_transports::{Rank, local};
 
-use crate::{Quiet, digits_job};
+use crate::{Quiet, digits_job, word};
 
 /// What the broken model does instead of its work.
 #[derive(Clone, Copy, PartialEq)]
@@ -80,7 +80,7 @@ fn run_broken(job: &Job, fault: Fault, ranks: &[u32], quiet: &mut Quiet) -> Resu
 
 fn message(codec: &str, exchange: &str, fault: Fault) -> String {
     let job = digits_job(codec, 10, |settings| {
-        (settings.exchange, settings.hash_every) = (Some(exchange.to_owned()), Some(2));
+        (settings.exchange, settings.hash_every) = (Some(word(exchange)), Some(2));
     });
     run_broken(&job, fault, &[2], &mut Quiet::default()).unwrap_err().to_string()
 }

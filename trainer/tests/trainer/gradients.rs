@@ -4,7 +4,7 @@
 //! left out, and at single coordinates of every tensor, so that an error names the tensor.
 
 use gradwire_trainer::data::{Batch, Task};
-use gradwire_trainer::model::{CnnConfig, GptConfig, LstmConfig, MlpConfig, ModelConfig};
+use gradwire_trainer::model::{CnnConfig, GptConfig, LstmConfig, MlpConfig, ModelConfig, ModelKind};
 use gradwire_trainer::rng::{Draws, Purpose};
 
 use crate::naive::{self, Params};
@@ -147,7 +147,7 @@ fn a_network_without_hidden_layers_is_right() {
 #[test]
 fn cnn_gradients_are_right() {
     let task = Task::Images { shape: [1, 8, 8], classes: 10 };
-    let config = ModelConfig::by_name("cnn", &task).unwrap();
+    let config = ModelKind::Cnn.suited_to(&task);
     compare(&config, &task, &image_batch(3, [1, 8, 8], 10), 0.05, naive::cnn);
 }
 

@@ -1,6 +1,6 @@
 //! Workers that take some steps alone before they exchange how far these led.
 
-use gradwire_trainer::config::{RunConfig, Settings};
+use gradwire_trainer::config::{OptimizerKind, RunConfig, ScheduleKind, Settings};
 use gradwire_trainer::job::Job;
 use gradwire_trainer::run::run;
 
@@ -15,8 +15,8 @@ const LOCAL: usize = 4;
 
 fn job(codec: &str, steps: u64, change: impl FnOnce(&mut Settings)) -> Job {
     digits_job(codec, steps, |settings| {
-        (settings.optimizer, settings.beta2) = (Some("adamw".to_owned()), Some(0.95));
-        (settings.schedule, settings.warmup) = (Some("cosine".to_owned()), Some(1));
+        (settings.optimizer, settings.beta2) = (Some(OptimizerKind::Adamw), Some(0.95));
+        (settings.schedule, settings.warmup) = (Some(ScheduleKind::Cosine), Some(1));
         (settings.local_steps, settings.clip) = (Some(LOCAL as u64), Some(0.5));
         (settings.workers, settings.batch, settings.weight_decay) = (Some(3), Some(24), Some(0.1));
         change(settings);
@@ -177,7 +177,7 @@ fn what_does_not_go_with_local_steps_is_refused_in_words() {
         ),
         (|settings| settings.codec = Some("dgc".to_owned()), "local_steps = 4 with codec = dgc"),
         (|settings| settings.codec = Some("dpsgd".to_owned()), "local_steps = 4 with codec = dpsgd"),
-        (|settings| settings.optimizer = Some("adamw-updates".to_owned()), "use adamw"),
+        (|settings| settings.optimizer = Some(OptimizerKind::AdamwUpdates), "use adamw"),
         (|settings| settings.clip_mean = Some(1.0), "clip shortens gradients"),
         (|settings| settings.delayed = Some(true), "delayed with local_steps = 4"),
     ];

@@ -43,6 +43,11 @@ use gradwire_trainer::run::processes::{follow, lead};
 use gradwire_trainer::run::{Control, Observer, Outcome};
 use gradwire_transports::{Transport, local};
 
+/// The value of a setting that is one word of a few.
+fn word<T: clap::ValueEnum>(text: &str) -> T {
+    T::from_str(text, false).unwrap()
+}
+
 /// A job on the shipped digits with plain SGD.
 fn digits_job(codec: &str, steps: u64, change: impl FnOnce(&mut Settings)) -> Job {
     let mut settings = Settings {

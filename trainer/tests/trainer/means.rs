@@ -3,14 +3,14 @@
 use std::sync::Mutex;
 
 use gradwire::arithmetic::{clip_norm, divide};
-use gradwire_trainer::config::{RunConfig, Settings};
+use gradwire_trainer::config::{ExchangeKind, RunConfig, Settings};
 use gradwire_trainer::data::Batch;
 use gradwire_trainer::job::Job;
 use gradwire_trainer::model::{Model, ModelError, Parameters, Score};
 use gradwire_trainer::run::{Control, Observer, run, run_with_models};
 use gradwire_transports::Rank;
 
-use crate::{Quiet, digits_job};
+use crate::{Quiet, digits_job, word};
 
 /// What one worker computed and was given, step by step.
 #[derive(Clone, Default)]
@@ -87,7 +87,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 fn the_mean_is_clipped_to_the_same_bits_at_every_rank() {
     for limit in [0.25, 1e6] {
         let job = digits_job("none", 4, |settings| {
-            settings.exchange = Some("all-gather".to_owned());
+            settings.exchange = Some(ExchangeKind::AllGather);
             (settings.lr, settings.clip_mean) = (Some(0.5), Some(limit));
         });
         let heard = heard(&job);
@@ -115,7 +115,7 @@ fn a_clipped_mean_moves_the_parameters_by_the_limit_under_every_exchange() {
     for (codec, exchange) in [("none", "all-reduce"), ("topk", "sparse"), ("topk", "server"), ("dgc", "auto")]
     {
         let job = digits_job(codec, 3, |settings| {
-            settings.exchange = Some(exchange.to_owned());
+            settings.exchange = Some(word(exchange));
             (settings.lr, settings.clip_mean) = (Some(0.5), Some(0.01));
         });
         let heard = heard(&job);
@@ -137,7 +137,7 @@ fn a_clipped_mean_moves_the_parameters_by_the_limit_under_every_exchange() {
 fn parts_of_a_batch_make_the_bits_of_as_many_workers() {
     let params = |workers: usize, parts: usize| {
         let job = digits_job("none", 4, |settings| {
-            settings.exchange = Some("all-gather".to_owned());
+            settings.exchange = Some(ExchangeKind::AllGather);
             (settings.workers, settings.accumulate) = (Some(workers), Some(parts));
         });
         let heard = heard(&job);

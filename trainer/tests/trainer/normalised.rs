@@ -4,17 +4,17 @@ use gradwire_trainer::checkpoint::{Store, latest};
 use gradwire_trainer::config::{RunConfig, Settings};
 use gradwire_trainer::data::{Batch, Batches, Dataset, Task, optdigits};
 use gradwire_trainer::job::Job;
-use gradwire_trainer::model::{Model, ModelConfig};
+use gradwire_trainer::model::{Model, ModelKind};
 use gradwire_trainer::rng::{Draws, Purpose};
 
 use crate::naive::{self, Params};
-use crate::{checkpoints, digits_job};
+use crate::{checkpoints, digits_job, word};
 
 /// Means and variances of 19 normalisations.
 const STATISTICS: usize = 2 * (7 * 16 + 6 * 32 + 6 * 64);
 
 fn built(task: &Task) -> Box<dyn Model> {
-    ModelConfig::by_name("resnet20", task).unwrap().build(task, 5).unwrap()
+    ModelKind::Resnet20.suited_to(task).build(task, 5).unwrap()
 }
 
 fn batch(dataset: &Dataset, count: usize) -> Batch {
@@ -26,7 +26,7 @@ fn it_has_the_published_number_of_parameters() {
     let model = built(&Task::Images { shape: [3, 32, 32], classes: 10 });
     assert_eq!((model.len(), model.carried().len()), (269_722, STATISTICS));
     let task = Task::Images { shape: [1, 10, 10], classes: 10 };
-    assert!(ModelConfig::by_name("resnet20", &task).unwrap().build(&task, 1).is_err());
+    assert!(ModelKind::Resnet20.suited_to(&task).build(&task, 1).is_err());
 }
 
 /// The gradient along a direction in every tensor, and along directions in all of them.
@@ -100,7 +100,7 @@ fn evaluation_uses_the_running_statistics_and_does_not_move_them() {
 
 fn job(steps: u64) -> Job {
     digits_job("topk:density=0.1", steps, |settings| {
-        settings.model = Some("resnet20".into());
+        settings.model = Some(ModelKind::Resnet20);
         settings.augment = Some(true);
         (settings.workers, settings.batch) = (Some(2), Some(32));
         (settings.hash_every, settings.checkpoint_every) = (Some(1), Some(3));
@@ -134,7 +134,7 @@ fn a_resumed_run_ends_with_the_same_bits_and_statistics() {
 #[test]
 fn a_run_that_ends_early_is_tested_with_the_statistics_of_its_best_step() {
     let restless = digits_job("none", 60, |settings| {
-        settings.model = Some("resnet20".into());
+        settings.model = Some(ModelKind::Resnet20);
         (settings.workers, settings.batch) = (Some(2), Some(32));
         (settings.lr, settings.eval_every, settings.early_stop) = (Some(3.0), Some(2), Some(3));
         settings.checkpoint_every = Some(2);
@@ -156,7 +156,7 @@ fn a_run_that_ends_early_is_tested_with_the_statistics_of_its_best_step() {
 #[test]
 fn it_learns_the_digits() {
     let job = digits_job("none", 60, |settings| {
-        settings.model = Some("resnet20".into());
+        settings.model = Some(ModelKind::Resnet20);
         (settings.workers, settings.batch) = (Some(2), Some(64));
     });
     let (outcome, _) = checkpoints::run(&job, None);
@@ -168,7 +168,7 @@ fn it_learns_the_digits() {
 #[test]
 fn images_are_augmented_where_that_helps() {
     let resolved = |data: &str, augment: Option<bool>| {
-        let (data, model) = (Some(data.to_owned()), Some("resnet20".to_owned()));
+        let (data, model) = (Some(word(data)), Some(ModelKind::Resnet20));
         RunConfig::resolve(&Settings { data, model, augment, ..Settings::default() }).unwrap().augment
     };
     assert_eq!([resolved("cifar-10", None), resolved("optdigits", None)], [Some(true), Some(false)]);

@@ -1,6 +1,6 @@
 //! Training whose gradients travel in packets, of which some are lost.
 
-use gradwire_trainer::config::{RunConfig, Settings};
+use gradwire_trainer::config::{ExchangeKind, RunConfig, Settings, TransportKind};
 use gradwire_trainer::run::{Outcome, run};
 
 use crate::{Quiet, digits_job};
@@ -14,7 +14,8 @@ fn train(codec: &str, steps: u64, loss: Option<f64>, workers: usize) -> Outcome 
 
 #[test]
 fn packets_without_loss_train_as_whole_frames_do() {
-    let frames = digits_job("topk:density=0.05", 20, |settings| settings.exchange = Some("server".into()));
+    let frames =
+        digits_job("topk:density=0.05", 20, |settings| settings.exchange = Some(ExchangeKind::Server));
     let packets = digits_job("topk:density=0.05,max_packet_bytes=1200", 20, |_| ());
     let [frames, packets] = [frames, packets].map(|job| run(&job, &mut Quiet::default()).unwrap());
     assert_eq!(frames.summary.params_hash, packets.summary.params_hash);
@@ -44,14 +45,14 @@ fn settings_of_packets_that_do_not_go_together_are_refused_by_name() {
         RunConfig::resolve(&settings).unwrap_err().to_string()
     };
     const PACKETS: &str = "topk:density=0.05,max_packet_bytes=1200";
-    let gathered = refused(PACKETS, &|settings| settings.exchange = Some("all-gather".into()));
+    let gathered = refused(PACKETS, &|settings| settings.exchange = Some(ExchangeKind::AllGather));
     assert!(gathered.contains("only a server"), "{gathered}");
     let none = refused("topk:density=0.05", &|settings| settings.packet_loss = Some(0.1));
     assert!(none.contains("no packets to lose"), "{none}");
     let share = refused(PACKETS, &|settings| settings.packet_loss = Some(1.5));
     assert!(share.contains("0 to 1"), "{share}");
     let mpi = refused(PACKETS, &|settings| {
-        (settings.packet_loss, settings.transport) = (Some(0.1), Some("mpi".into()));
+        (settings.packet_loss, settings.transport) = (Some(0.1), Some(TransportKind::Mpi));
     });
     assert!(mpi.contains("the network itself"), "{mpi}");
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use gradwire_trainer::checkpoint::Checkpoint;
 use gradwire_trainer::config::Settings;
-use gradwire_trainer::data::Batch;
+use gradwire_trainer::data::{Batch, Source};
 use gradwire_trainer::model::{Model, ModelError, Parameters, Score};
 use gradwire_trainer::record::Metrics;
 use gradwire_trainer::run::{Control, Observer, RunError, run_with_models};
@@ -183,7 +183,7 @@ fn an_evaluation_ends_when_the_user_wants_the_end_and_the_step_before_it_is_kept
     assert_eq!((steps, told.evaluated, told.checkpoints), (Some(1), vec![false], vec![1]));
     // A text is read by one worker while the others wait.
     let text = |settings: &mut Settings| {
-        (settings.data, settings.batch) = (Some("tiny-shakespeare".to_owned()), Some(2));
+        (settings.data, settings.batch) = (Some(Source::TinyShakespeare), Some(2));
     };
     let (steps, told) = interrupted(1, text);
     assert_eq!((steps, &told.evaluated[..1], told.checkpoints), (Some(2), &[false][..], vec![2]));

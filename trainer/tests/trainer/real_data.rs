@@ -9,7 +9,7 @@ use gradwire_trainer::data::{Dataset, Level, Part, cifar, idx, text};
 use gradwire_trainer::job::Job;
 use gradwire_trainer::run::run;
 
-use crate::Quiet;
+use crate::{Quiet, word};
 
 /// The folder of one data set, or a line on standard error that says the test did not run.
 #[expect(clippy::explicit_write, reason = "the harness swallows what the macros print in a test that passes")]
@@ -76,7 +76,7 @@ fn wikitext_2_has_the_published_counts() {
 fn trains(test: &str, data: &str, folder_name: &str) {
     let Some(folder) = folder(test, folder_name) else { return };
     let settings = Settings {
-        data: Some(data.to_owned()),
+        data: Some(word(data)),
         data_dir: Some(folder),
         codec: Some("topk:density=0.01".to_owned()),
         batch: Some(32),

@@ -1,10 +1,10 @@
 //! The recurrent network: streams that go on, dropout that repeats, one matrix for input and output.
 
 use gradwire_trainer::config::{RunConfig, Settings};
-use gradwire_trainer::data::{Batch, Batches, Dataset, Level, Part, Task, Text};
+use gradwire_trainer::data::{Batch, Batches, Dataset, Level, Part, Source, Task, Text};
 use gradwire_trainer::job::Job;
 use gradwire_trainer::model::eval::evaluate;
-use gradwire_trainer::model::{LstmConfig, Model, ModelConfig, Moment};
+use gradwire_trainer::model::{LstmConfig, Model, ModelConfig, ModelKind, Moment};
 use gradwire_trainer::rng::{Draws, Purpose};
 
 /// Sentences of a made-up language: a subject, a verb that goes with it, an object, and the end.
@@ -179,8 +179,8 @@ fn a_part_is_evaluated_as_one_stream_that_is_carried() {
 
 fn job(workers: usize, epochs: u64) -> Job {
     let settings = Settings {
-        data: Some("text".into()),
-        model: Some("lstm".into()),
+        data: Some(Source::Text),
+        model: Some(ModelKind::Lstm),
         hidden: Some(vec![16]),
         bptt: Some(8),
         dropout: Some(0.2),

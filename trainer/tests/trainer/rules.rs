@@ -1,16 +1,16 @@
 //! Runs whose tensors are sent by rules.
 
-use gradwire_trainer::config::{RunConfig, Settings};
+use gradwire_trainer::config::{ExchangeKind, OptimizerKind, RunConfig, Settings};
 use gradwire_trainer::job::Job;
 use gradwire_trainer::record::Metrics;
 
 use crate::checkpoints::run;
-use crate::digits_job;
+use crate::{digits_job, word};
 
 fn rules_job(rules: &str, exchange: &str, change: impl FnOnce(&mut Settings)) -> Job {
     digits_job("none", 30, |settings| {
         (settings.codec, settings.rules) = (None, Some(rules.to_owned()));
-        settings.exchange = Some(exchange.to_owned());
+        settings.exchange = Some(word(exchange));
         change(settings);
     })
 }
@@ -25,7 +25,7 @@ fn hash_and_metrics(job: &Job) -> (String, Vec<Metrics>) {
 fn rules_that_send_biases_dense_are_the_codec_that_does() {
     let codec = "topk:density=0.02,unit=tensor,dense_1d=true";
     for exchange in ["all-gather", "server", "sparse"] {
-        let by_codec = digits_job(codec, 30, |settings| settings.exchange = Some(exchange.to_owned()));
+        let by_codec = digits_job(codec, 30, |settings| settings.exchange = Some(word(exchange)));
         let by_rules = rules_job("*.bias=none; topk:density=0.02,unit=tensor", exchange, |_| ());
         assert_eq!(hash_and_metrics(&by_rules).0, hash_and_metrics(&by_codec).0, "{exchange}");
     }
@@ -101,7 +101,7 @@ fn a_file_of_rules_is_read_once() {
     };
     let config = of(file.to_str().unwrap()).unwrap();
     let text = "*.bias=none;layers.0*=topk:density=0.05;qsgd:bits=4";
-    assert_eq!((config.rules.as_deref(), config.codec.as_str()), (Some(text), "qsgd:bits=4"));
+    assert_eq!((config.encoding().as_str(), config.codec.to_string().as_str()), (text, "qsgd:bits=4"));
     let again = RunConfig::resolve(&Settings::parse(&config.to_toml().unwrap()).unwrap()).unwrap();
     assert_eq!(again, config, "the file is not needed any more");
     std::fs::write(&file, "*.bias=none; topk:density=2").unwrap();
@@ -117,9 +117,9 @@ fn rules_that_cannot_be_are_one_line_that_says_why() {
         RunConfig::resolve(&settings).unwrap_err().to_string()
     };
     let plain: fn(&mut Settings) = |_| ();
-    let adamw: fn(&mut Settings) = |settings| settings.optimizer = Some("adamw".to_owned());
-    let ring: fn(&mut Settings) = |settings| settings.exchange = Some("all-reduce".to_owned());
-    let sparse: fn(&mut Settings) = |settings| settings.exchange = Some("sparse".to_owned());
+    let adamw: fn(&mut Settings) = |settings| settings.optimizer = Some(OptimizerKind::Adamw);
+    let ring: fn(&mut Settings) = |settings| settings.exchange = Some(ExchangeKind::AllReduce);
+    let sparse: fn(&mut Settings) = |settings| settings.exchange = Some(ExchangeKind::Sparse);
     let other: fn(&mut Settings) = |settings| settings.codec = Some("topk".to_owned());
     let adapt: fn(&mut Settings) = |settings| settings.adapt = Some("steps:0=0.1".to_owned());
     let clip: fn(&mut Settings) = |settings| settings.clip = Some(1.0);

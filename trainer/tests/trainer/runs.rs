@@ -1,7 +1,8 @@
 //! Laws of whole runs: the same results every time, the same parameters everywhere, and every byte counted.
 
 use gradwire_trainer::compare::{Candidate, Plan};
-use gradwire_trainer::config::{RunConfig, Settings};
+use gradwire_trainer::config::{OptimizerKind, RunConfig, ScheduleKind, Settings};
+use gradwire_trainer::data::Source;
 use gradwire_trainer::job::Job;
 use gradwire_trainer::record::Metrics;
 use gradwire_trainer::record::folder::Folder;
@@ -10,7 +11,7 @@ use gradwire_trainer::run::processes::{follow, lead};
 use gradwire_trainer::run::{Control, Outcome, run};
 use gradwire_transports::local;
 
-use crate::{Quiet, digits_job};
+use crate::{Quiet, digits_job, word};
 
 const CODECS: [&str; 4] = ["none", "topk:density=0.01", "qsgd:bits=4", "randomk:density=0.05"];
 
@@ -50,14 +51,13 @@ fn the_seed_and_the_codec_matter() {
 #[test]
 fn every_route_trains_and_gathered_and_served_means_are_the_same() {
     let by = |exchange: &str| {
-        let job =
-            digits_job("topk:density=0.01", 20, |settings| settings.exchange = Some(exchange.to_owned()));
+        let job = digits_job("topk:density=0.01", 20, |settings| settings.exchange = Some(word(exchange)));
         outcome(&job).summary.params_hash
     };
     assert_eq!(by("auto"), by("all-gather"));
     assert_eq!(by("auto"), by("server"));
     let dense = |exchange: &str| {
-        let job = digits_job("none", 20, |settings| settings.exchange = Some(exchange.to_owned()));
+        let job = digits_job("none", 20, |settings| settings.exchange = Some(word(exchange)));
         outcome(&job).summary
     };
     let (auto, ring, gathered) = (dense("auto"), dense("all-reduce"), dense("all-gather"));
@@ -115,7 +115,7 @@ fn one_worker_trains_and_sends_nothing() {
 fn a_changing_rate_rescales_what_was_kept_back() {
     let plain = digits_job("topk:density=0.01", 12, |_| ());
     let falling = digits_job("topk:density=0.01", 12, |settings| {
-        settings.schedule = Some("step".to_owned());
+        settings.schedule = Some(ScheduleKind::Step);
         (settings.decay_every, settings.decay_factor) = (Some(11), Some(0.5));
     });
     let (plain, falling) = (outcome(&plain), outcome(&falling));
@@ -183,8 +183,8 @@ fn what_dgc_does_not_go_with_is_refused_in_words() {
     };
     for optimizer in ["adamw", "adamw-updates"] {
         let change: fn(&mut Settings) = match optimizer {
-            "adamw" => |settings| settings.optimizer = Some("adamw".to_owned()),
-            _ => |settings| settings.optimizer = Some("adamw-updates".to_owned()),
+            "adamw" => |settings| settings.optimizer = Some(OptimizerKind::Adamw),
+            _ => |settings| settings.optimizer = Some(OptimizerKind::AdamwUpdates),
         };
         let message = refused("dgc", change);
         assert!(
@@ -316,11 +316,11 @@ fn who_leads_and_who_follows_train_as_threads_do() {
 #[test]
 fn a_transformer_has_the_blocks_that_are_asked_for() {
     let job = |hidden: &[usize]| {
-        let (data, hidden) = (Some("tiny-shakespeare".to_owned()), Some(hidden.to_vec()));
+        let (data, hidden) = (Some(Source::TinyShakespeare), Some(hidden.to_vec()));
         let settings = Settings { data, hidden, steps: Some(1), ..Settings::default() };
         Job::prepare(RunConfig::resolve(&settings).unwrap())
     };
-    let default = Settings { data: Some("tiny-shakespeare".to_owned()), ..Settings::default() };
+    let default = Settings { data: Some(Source::TinyShakespeare), ..Settings::default() };
     let default = Job::prepare(RunConfig::resolve(&default).unwrap()).unwrap();
     assert_eq!(job(&[64, 64]).unwrap().model, default.model);
     // Two embeddings and a head, blocks of 12 w² + 13 w, and the last norm.

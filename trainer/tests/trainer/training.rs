@@ -1,9 +1,11 @@
 //! Training in one process reaches what it should, in seconds.
 
 use gradwire_trainer::data::{Batches, Dataset, Part, optdigits, shakespeare};
-use gradwire_trainer::model::ModelConfig;
+use gradwire_trainer::model::ModelKind;
 use gradwire_trainer::model::eval::{Evaluation, evaluate};
 use gradwire_trainer::optim::{AdamWConfig, OptimizerConfig, Schedule, SgdConfig};
+
+use crate::word;
 
 struct Run {
     steps: usize,
@@ -13,7 +15,7 @@ struct Run {
 }
 
 fn train(dataset: &Dataset, name: &str, run: &Run) -> Evaluation {
-    let config = ModelConfig::by_name(name, &dataset.task()).unwrap();
+    let config = word::<ModelKind>(name).suited_to(&dataset.task());
     let mut model = config.build(&dataset.task(), 1).unwrap();
     let mut batches = Batches::new(dataset, 1, run.batch, 0, 1, config.context()).unwrap();
     let mut optimizer = run.optimizer.build(model.len()).unwrap();

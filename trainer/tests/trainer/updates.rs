@@ -3,18 +3,18 @@
 
 use gradwire::Memory;
 use gradwire_trainer::checkpoint::Checkpoint;
-use gradwire_trainer::config::{RunConfig, Settings};
+use gradwire_trainer::config::{RunConfig, ScheduleKind, Settings};
 use gradwire_trainer::job::Job;
 use gradwire_trainer::record::Metrics;
 use gradwire_trainer::run::{Observer, run};
 
 use crate::means::{Heard, heard_by};
-use crate::{Quiet, digits_job};
+use crate::{Quiet, digits_job, word};
 
 fn job(optimizer: &str, codec: &str, steps: u64, change: impl FnOnce(&mut Settings)) -> Job {
     digits_job(codec, steps, |settings| {
-        settings.optimizer = Some(optimizer.to_owned());
-        (settings.schedule, settings.warmup) = (Some("cosine".to_owned()), Some(3));
+        settings.optimizer = Some(word(optimizer));
+        (settings.schedule, settings.warmup) = (Some(ScheduleKind::Cosine), Some(3));
         (settings.beta2, settings.clip) = (Some(0.95), Some(0.5));
         change(settings);
     })
@@ -134,7 +134,7 @@ fn what_is_kept_back_and_what_moves_the_parameters_is_the_sum_of_all_updates() {
     ];
     for (codec, exchange) in codecs {
         let job = job("adamw-updates", codec, 14, |settings| {
-            (settings.exchange, settings.weight_decay) = (Some(exchange.to_owned()), Some(0.0));
+            (settings.exchange, settings.weight_decay) = (Some(word(exchange)), Some(0.0));
             (settings.workers, settings.batch) = (Some(3), Some(48));
             settings.checkpoint_every = Some(14);
         });
@@ -178,7 +178,7 @@ fn top_k_of_updates_takes_the_steps_of_a_naive_form() {
 #[test]
 fn a_note_says_which_codecs_adamw_does_not_go_with_and_what_does() {
     let notes = |codec: &str, optimizer: &str, local_steps| {
-        let [codec, optimizer] = [codec, optimizer].map(|word| Some(word.to_owned()));
+        let (codec, optimizer) = (Some(codec.to_owned()), Some(word(optimizer)));
         let settings = Settings { codec, optimizer, local_steps, ..Settings::default() };
         RunConfig::resolve(&settings).unwrap().notes().join("; ")
     };
@@ -197,7 +197,7 @@ fn a_note_says_which_codecs_adamw_does_not_go_with_and_what_does() {
 #[test]
 fn what_does_not_go_with_updates_is_refused_in_words() {
     let refused = |optimizer: &str, change: fn(&mut Settings)| {
-        let mut settings = Settings { optimizer: Some(optimizer.to_owned()), ..Settings::default() };
+        let mut settings = Settings { optimizer: Some(word(optimizer)), ..Settings::default() };
         change(&mut settings);
         RunConfig::resolve(&settings).unwrap_err().to_string()
     };
