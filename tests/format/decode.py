@@ -290,7 +290,7 @@ class Layout:
 
 
 class Limits:
-    """Section 11.1: the library's values for `n` elements in `tensors` tensors, unless told otherwise."""
+    """Section 11: the library's values for `n` elements in `tensors` tensors, unless told otherwise."""
 
     def __init__(self, n, tensors=1, **others):
         self.elements = n
@@ -1207,7 +1207,7 @@ def bit_words(count):
 
 
 def position_words(length, by_coordinate):
-    """Section 11.1, from what the models hold: they, and the columns of the widest matrix with two rows, within bounds."""
+    """Section 11, from what the models hold: they, and the columns of the widest matrix with two rows, within bounds."""
     columns = min(length // 2, 65536)
     if by_coordinate:
         # How many entries a column had, and where the last was. All that is no matrix has 64 columns.

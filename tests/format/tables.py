@@ -45,8 +45,7 @@ def free(room):
 
 
 def spans(room, pairs):
-    kind = "" if room.get("of") != "bit" or not pairs else "bits " if pairs[0][0] != pairs[-1][-1] else "bit "
-    return kind + ", ".join(span(room, pair) for pair in pairs)
+    return ", ".join(span(room, pair) for pair in pairs)
 
 
 def table(titles, rows):
@@ -69,7 +68,7 @@ def codecs():
 def flags():
     room = rooms()["flag"]
     rows = [[str(value["number"]), f"`{value['name']}`", value["text"]] for value in room["values"]]
-    reserved = spans({**room, "of": ""}, runs(set(range(room["size"])) - numbers(room)))
+    reserved = spans(room, runs(set(range(room["size"])) - numbers(room)))
     rows.append([reserved, "reserved", "must be 0; otherwise a reader refuses the frame: `UnknownFlag`"])
     return table(["bit", "name", "meaning"], rows)
 
@@ -123,24 +122,6 @@ def level_packings():
     return table(["packing", "name", "coordinates it holds", "bytes"], rows)
 
 
-def never():
-    rows = []
-    for room in rooms().values():
-        bit = "bit " if room.get("of") == "bit" else ""
-        cells = []
-        for number in map(int, room["never"]):
-            is_experiment = number == room.get("experiments", [None])[0]
-            cells.append(f"{span(room, room['experiments'])}, for experiments" if is_experiment else bit + text(room, number))
-        cells += [also["text"] for also in room.get("also", [])]
-        rows.append([room["title"], spans(room, room["free"]), "; ".join(cells)])
-    return table(["room", "free", "never assigned"], rows)
-
-
-def refusals():
-    rows = [[f"`{name}`", text] for name, text in registry()["refusals"].items()]
-    return table(["name", "says"], rows)
-
-
 TABLES = {
     "codecs": codecs,
     "flags": flags,
@@ -148,8 +129,6 @@ TABLES = {
     "coders": coders,
     "codebook packings": codebook_packings,
     "level packings": level_packings,
-    "refusals": refusals,
-    "never assigned": never,
 }
 
 # The sections that tables name, by the title of their headings.
