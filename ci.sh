@@ -182,7 +182,7 @@ check_test() {
   cargo run -p gradwire-transports --features conformance --example training_loop || failed=1
   cargo run -p gradwire-transports --features conformance --example own_codec || failed=1
   cargo run -p gradwire-transports --features conformance --example own_network || failed=1
-  cargo test --no-fail-fast --release -p gradwire-trainer || failed=1
+  cargo test --no-fail-fast --release -p gradwire-trainer -p own-codec || failed=1
   ((failed == 0)) || fail "some tests failed"
 }
 

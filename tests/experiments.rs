@@ -61,7 +61,7 @@ impl ParseBody for Peaks {
         };
         let held = u32::from_le_bytes(*count) as usize;
         if held > 1 << 20 {
-            return Err(Refused("so many peaks"));
+            return Err(Refused::new("so many peaks"));
         }
         let stated = held + usize::from(self.fault == Fault::Overstates && body.unit.len > 0);
         Ok(BodyOutline { bytes: 4 + ENTRY_BYTES * held, held: stated, scratch_words: 2 * held })
@@ -69,13 +69,13 @@ impl ParseBody for Peaks {
 
     fn check(&self, body: &UnitBody<'_>, scratch: &mut [u32]) -> Result<(), Refused> {
         if self.fault == Fault::RefusesItself {
-            return Err(Refused("not mine"));
+            return Err(Refused::new("not mine"));
         }
         for (word, bytes) in scratch.iter_mut().zip(body.bytes[4..].chunks_exact(4)) {
             *word = u32::from_le_bytes(bytes.try_into().unwrap());
         }
         if scratch.iter().skip(1).step_by(2).any(|value| f32::from_bits(*value) == 0.0) {
-            return Err(Refused("a peak of zero"));
+            return Err(Refused::new("a peak of zero"));
         }
         Ok(())
     }
@@ -120,7 +120,7 @@ impl EncodeBody for Peaks {
         scratch.bytes.fill(0xa5);
         let largest = values.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
         if largest > 1e30 {
-            return Err(Refused("too high for a peak"));
+            return Err(Refused::new("too high for a peak"));
         }
         let mut len = 4;
         for (i, &value) in
@@ -446,14 +446,14 @@ fn every_truncation_and_every_flipped_bit_is_refused() {
 #[test]
 fn an_encode_that_fails_changes_nothing_whichever_unit_is_to_blame() {
     let n = layout().len();
-    let refused =
-        |unit, why| Err(EncodeError::Experiment { unit, index: if unit == 4 { 129 } else { 0 }, why });
+    let refused_at = |unit, index, why| Err(EncodeError::Experiment { unit, index, why });
+    let refused = |unit, why| refused_at(unit, if unit == 4 { 129 } else { 0 }, why);
     let (grad, mut late, mut high) = (values(1, n), values(1, n), values(1, n));
     (late[150], high[140]) = (f32::NAN, 1e31);
     for (fault, grad, expected) in [
         (Fault::None, &late, Err(EncodeError::NonFiniteInput { index: 150 })),
         (Fault::None, &high, refused(4, "too high for a peak")),
-        (Fault::Shrinks, &grad, refused(0, "what it sends and keeps would not add up")),
+        (Fault::Shrinks, &grad, refused_at(0, 8, "what it sends and keeps would not add up")),
         (Fault::RefusesItself, &grad, refused(0, "not mine")),
         (Fault::Overstates, &grad, refused(0, "another number of coordinates than its outline says")),
         (Fault::Repeats, &grad, refused(0, "its positions do not ascend inside of a unit")),

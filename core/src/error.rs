@@ -43,7 +43,8 @@ pub enum EncodeError {
     Experiment {
         /// Identifier of the unit.
         unit: u32,
-        /// First coordinate of the unit, counted from the start of the layout.
+        /// The coordinate that is to blame, counted from the start of the layout; the first of the unit if it
+        /// is none.
         index: usize,
         /// The reason, from the experiment.
         why: &'static str,
@@ -97,7 +98,9 @@ impl fmt::Display for EncodeError {
                 "scratch too small: {} words, {} floats and {} integers are needed",
                 needed.words, needed.floats, needed.ints
             ),
-            Self::Experiment { unit, why, .. } => write!(f, "unit {unit} refused by the experiment: {why}"),
+            Self::Experiment { unit, index, why } => {
+                write!(f, "unit {unit} refused by the experiment, at coordinate {index}: {why}")
+            }
             Self::NotBuilt => f.write_str("this codec needs the feature `full`, which this build leaves out"),
             Self::TooLarge => f.write_str("unit or message too large for the wire format"),
             Self::UnitOutOfOrder { unit } => {

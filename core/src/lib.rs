@@ -140,14 +140,20 @@ pub mod arithmetic;
 /// A reader refuses frames of an experiment unless it gets the experiment's parser: `Frame::parse_with`,
 /// `Decoder::parse_with`, `Header::parse_with`. Writing and reading them needs the feature `full`.
 ///
+/// With the feature `std`, `OwnCodec` registers a codec for the whole process: it then has a spelling,
+/// `x:NAME:keys`, and every reader has its parser. docs/own-codec.md shows it from the first line on.
+///
 /// [`ParseBody`]: experiments::ParseBody
 /// [`EncodeBody`]: experiments::EncodeBody
 pub mod experiments {
+    #[cfg(feature = "std")]
+    pub use crate::codec::own::{Own, OwnCodec, RegisterError};
     pub use crate::codec::{BodyOutline, EncodeBody, ParseBody, Refused, ShareNumbers, UnitBody, UnitSource};
     #[cfg(feature = "full")]
     pub use crate::frame::experiment::Experimental;
     #[cfg(feature = "full")]
     pub use crate::frame::frame_scratch_len_with;
+    pub use crate::keys::Keys;
     pub use crate::wire::ids::Experiment;
 }
 

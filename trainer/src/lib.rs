@@ -37,6 +37,14 @@
 
 #![deny(unsafe_code)]
 
+use std::io::stdout;
+use std::process::ExitCode;
+
+use gradwire::experiments::OwnCodec;
+
+use crate::cli::Failure;
+use crate::process::launch::Launch;
+
 pub mod adapt;
 mod advise;
 pub mod agreement;
@@ -66,3 +74,34 @@ mod step;
 mod terminal;
 #[cfg(feature = "mpi")]
 mod under_mpi;
+
+/// The whole program `trainer`: reads the arguments of this process, and returns its exit code. It also has
+/// these `codecs` of other crates: `x:NAME:keys` is then a spelling like every other, in every command, in
+/// `config.toml`, in rules and in reports.
+///
+/// # Examples
+/// A program of yours that is the trainer with one codec more; docs/own-codec.md writes the codec.
+/// ```no_run
+/// use gradwire::codecs::DenseSum;
+/// use gradwire::experiments::OwnCodec;
+/// use gradwire::registry::Law;
+///
+/// fn main() -> std::process::ExitCode {
+///     let sum = OwnCodec::linear("sum", "sums in f32", Law::NotKept, |_| Ok(DenseSum));
+///     gradwire_trainer::main_with([sum.examples(&["x:sum"])])
+/// }
+/// ```
+pub fn main_with(codecs: impl IntoIterator<Item = OwnCodec>) -> ExitCode {
+    let registered = codecs.into_iter().try_for_each(OwnCodec::register);
+    let done = registered.map_err(|error| Failure::Usage(error.to_string()));
+    match done.and_then(|()| cli::main(std::env::args_os(), &mut stdout().lock())) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if let Ok(Some(launch)) = Launch::detect() {
+                launch.let_first_speak();
+            }
+            cli::report_failure(&failure);
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}

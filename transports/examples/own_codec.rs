@@ -33,7 +33,7 @@ impl ParseBody for SignBlocks {
 
     fn check(&self, body: &UnitBody<'_>, _: &mut [u32]) -> Result<(), Refused> {
         let is_negative = body.bytes.chunks(BLOCK_BYTES).any(|block| block[3] >= 0x80);
-        if is_negative { Err(Refused("a scale below zero")) } else { Ok(()) }
+        if is_negative { Err(Refused::new("a scale below zero")) } else { Ok(()) }
     }
 
     fn visit(&self, body: &UnitBody<'_>, _: &[u32], f: &mut dyn FnMut(usize, f32)) {

@@ -46,7 +46,7 @@ impl ParseBody for Largest {
             *word = u32::from_le_bytes(bytes.try_into().unwrap());
         }
         if f32::from_bits(scratch[1]).abs() > self.most.1 {
-            Err(Refused("too large to read"))
+            Err(Refused::new("too large to read"))
         } else {
             Ok(())
         }
@@ -80,7 +80,7 @@ impl EncodeBody for Largest {
         let larger = |best: usize, at: usize| if values[at].abs() > values[best].abs() { at } else { best };
         let at = (0..values.len()).fold(0, larger);
         if values[at].abs() > self.most.0 {
-            return Err(Refused("too large to send"));
+            return Err(Refused::new("too large to send"));
         }
         out[..4].copy_from_slice(&(at as u32).to_le_bytes());
         out[4..].copy_from_slice(&values[at].to_le_bytes());

@@ -67,7 +67,7 @@ impl ShareNumbers for OneScale {
     ) -> Result<Option<Reduction>, Refused> {
         assert!(source.numbers.is_empty());
         if index < 2 && largest(values) > self.most[index as usize] {
-            return Err(Refused("too large for its round"));
+            return Err(Refused::new("too large for its round"));
         }
         Ok(match index {
             0 => {
@@ -109,7 +109,7 @@ impl EncodeBody for OneScale {
         out: &mut [u8],
     ) -> Result<usize, Refused> {
         if largest(values) > self.most[2] {
-            return Err(Refused("too large to send"));
+            return Err(Refused::new("too large to send"));
         }
         let scale = if self.has_rounds { source.numbers[0] } else { scale_of(largest(values)) };
         out[..4].copy_from_slice(&scale.to_le_bytes());

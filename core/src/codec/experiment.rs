@@ -6,21 +6,47 @@ use crate::codec::body::BodyInfo;
 use crate::codec::unit::Law;
 use crate::coding::values::check_magnitude;
 use crate::error::DecodeError;
+use crate::gradient::density::Density;
 use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
-use crate::rng::key::StepKey;
+use crate::rng::Stream;
+use crate::rng::key::{Source, StepKey};
 use crate::scratch::{Scratch, ScratchLen};
 use crate::wire::ids::{CodecId, Experiment, Kind};
 use crate::wire::reader::Reader;
+#[cfg(feature = "std")]
+use alloc::vec::Vec;
 use core::fmt;
+#[cfg(feature = "std")]
+use std::sync::{PoisonError, RwLock};
 
-/// Why an experiment refuses a body or a value, for people to read.
+/// Why an experiment refuses a body or a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused(pub &'static str);
+pub struct Refused {
+    /// For people to read.
+    pub why: &'static str,
+    /// The coordinate that is to blame, from the start of the unit, if it is one.
+    pub at: Option<usize>,
+}
+
+impl Refused {
+    /// What is wrong with a body, or with a unit as a whole.
+    #[must_use]
+    pub const fn new(why: &'static str) -> Self {
+        Self { why, at: None }
+    }
+
+    /// What is wrong with one coordinate, counted from the start of the unit. An error of the encoder names
+    /// it.
+    #[must_use]
+    pub const fn at(index: usize, why: &'static str) -> Self {
+        Self { why, at: Some(index) }
+    }
+}
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
+        f.write_str(self.why)
     }
 }
 
@@ -100,6 +126,24 @@ pub struct UnitSource<'u> {
     pub unit: Unit,
     /// What all ranks agreed on in the [rounds before](EncodeBody::shared); empty for a codec without any.
     pub numbers: &'u [f32],
+    /// The density now, of a codec that was [registered](crate::experiments::OwnCodec::density) with one.
+    pub density: Option<Density>,
+}
+
+impl UnitSource<'_> {
+    /// The draws of the unit, for stochastic rounding, sampling or rotation. They belong to the codec alone:
+    /// neither codecs of this crate nor the caller draw them. They depend only on the
+    /// [key](Self::key), so every rank has its own.
+    #[must_use]
+    pub fn draws(&self) -> Stream {
+        self.key.experiment(self.unit.id)
+    }
+
+    /// Draws of the unit that are the same at every rank.
+    #[must_use]
+    pub fn shared_draws(&self) -> Stream {
+        StepKey { source: Source::Shared, ..self.key }.experiment(self.unit.id)
+    }
 }
 
 /// Numbers of each unit that all ranks reduce before any of them encodes, for instance the largest magnitude
@@ -132,6 +176,12 @@ pub trait ShareNumbers: Send + Sync {
 pub trait EncodeBody: ParseBody {
     /// How sent and kept add up; [`Law::NotKept`] refuses a memory.
     fn law(&self) -> Law;
+
+    /// Magnitudes of the values must be below this. Larger ones are refused before the codec sees any, with
+    /// the coordinate, as values that are not finite are.
+    fn overflow_bound(&self) -> f32 {
+        f32::INFINITY
+    }
 
     /// The rounds before a frame; `None` for a codec without them, as most are. With them, `Experimental` is
     /// a [`RoundsFirst`](crate::rounds::RoundsFirst), and encodes only after them.
@@ -170,10 +220,15 @@ pub trait EncodeBody: ParseBody {
 }
 
 impl DecodeError {
-    fn refused(unit: u32, Refused(why): Refused) -> Self {
+    fn refused(unit: u32, Refused { why, .. }: Refused) -> Self {
         Self::Experiment { unit, why }
     }
 }
+
+/// The parsers that every reader of this process has; see
+/// [`OwnCodec::register`](crate::experiments::OwnCodec::register).
+#[cfg(feature = "std")]
+pub(crate) static READERS: RwLock<Vec<&'static dyn ParseBody>> = RwLock::new(Vec::new());
 
 /// The parser of an experiment's bodies, if the caller passed one. Takes no memory in a build that is not
 /// full.
@@ -210,21 +265,37 @@ impl<'a> Parser<'a> {
         None
     }
 
-    /// The kind of body that frames of that codec have, if it is this experiment.
-    pub(crate) fn kind_of(self, codec: CodecId) -> Option<Kind> {
-        let (parser, _) = self.get()?;
-        (parser.experiment().codec() == codec).then(|| parser.experiment().kind())
+    /// The parser of that codec's bodies: the caller's, or that of a codec which is registered in this
+    /// process.
+    fn of(self, codec: CodecId) -> Option<(&'a dyn ParseBody, Full)> {
+        let given = self.get().filter(|(parser, _)| parser.experiment().codec() == codec);
+        #[cfg(feature = "std")]
+        return given.or_else(|| {
+            Experiment::new(codec.number())?;
+            let readers = READERS.read().unwrap_or_else(PoisonError::into_inner);
+            let known = readers.iter().copied().find(|reader| reader.experiment().codec() == codec)?;
+            Some(known as &dyn ParseBody).zip(Full::build())
+        });
+        #[cfg(not(feature = "std"))]
+        given
     }
 
-    /// The body at the front of the bytes that are left, if it belongs to this experiment.
+    /// The kind of body that frames of that codec have, if it is an experiment whose parser is known.
+    pub(crate) fn kind_of(self, codec: CodecId) -> Option<Kind> {
+        self.of(codec).map(|(parser, _)| parser.experiment().kind())
+    }
+
+    /// The body at the front of the bytes that are left, if it belongs to an experiment whose parser is
+    /// known.
     pub(crate) fn read(
         self,
         kind: Kind,
+        codec: CodecId,
         unit: &Unit,
         step: u64,
         reader: &mut Reader<'a>,
     ) -> Option<Result<ExperimentBody<'a>, DecodeError>> {
-        let (parser, full) = self.get()?;
+        let (parser, full) = self.of(codec)?;
         (parser.experiment().kind() == kind).then(|| ExperimentBody::read(parser, full, unit, step, reader))
     }
 }
@@ -255,7 +326,7 @@ impl<'a> ExperimentBody<'a> {
         let rest = UnitBody { unit: *unit, step, bytes: reader.rest() };
         let outline = parser.outline(&rest).map_err(|why| DecodeError::refused(unit.id, why))?;
         if outline.held > unit.len {
-            return Err(DecodeError::refused(unit.id, Refused("more coordinates than the unit has")));
+            return Err(DecodeError::refused(unit.id, Refused::new("more coordinates than the unit has")));
         }
         let body = UnitBody { bytes: reader.take(outline.bytes)?, ..rest };
         Ok(Self { parser, body, outline, _full: full })
@@ -296,7 +367,7 @@ impl<'a> ExperimentBody<'a> {
         if held == self.outline.held {
             Ok(())
         } else {
-            Err(DecodeError::refused(id, Refused("another number of coordinates than its outline says")))
+            Err(DecodeError::refused(id, Refused::new("another number of coordinates than its outline says")))
         }
     }
 

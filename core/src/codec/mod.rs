@@ -12,6 +12,8 @@ mod experiment;
 mod gossip;
 #[cfg(feature = "alloc")]
 mod multi_level;
+#[cfg(feature = "std")]
+pub(crate) mod own;
 mod spelled;
 mod unit;
 

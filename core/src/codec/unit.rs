@@ -2,6 +2,8 @@
 
 use crate::built::Full;
 use crate::codec::cut::Cut;
+#[cfg(feature = "full")]
+use crate::codec::experiment::EncodeBody;
 #[cfg(feature = "alloc")]
 use crate::codec::multi_level::MultiLevel;
 use crate::corrected::{Corrected, Pass};
@@ -187,6 +189,14 @@ pub trait EncodeUnit: Send + Sync {
     /// The codec as a [`Cut`], if its units can be decided once and then cut into pieces. Only a full build
     /// returns one, so that no other build links the code that cuts.
     fn as_cut(&self) -> Option<&dyn Cut> {
+        None
+    }
+
+    /// The codec as one of another crate, if it is a registered one with frames. Its frames are written as
+    /// those of [`Experimental`](crate::experiments::Experimental), and this trait's `encode_body` is not
+    /// called.
+    #[cfg(feature = "full")]
+    fn as_experiment(&self) -> Option<&dyn EncodeBody> {
         None
     }
 

@@ -115,18 +115,11 @@ impl<C: EncodeBody> Gather for Experimental<C> {
     }
 
     fn max_frame_bytes(&self, units: &[Unit]) -> Option<usize> {
-        units.iter().try_fold(HEADER_BYTES + MAX_VARINT_BYTES, |sum, unit| {
-            sum.checked_add(max_body_bytes(&self.0, unit)?)?.checked_add(MAX_UNIT_HEADER_BYTES)
-        })
+        Frames(&self.0).max_bytes(units)
     }
 
     fn scratch_len(&self, units: &[Unit]) -> ScratchLen {
-        let own = units.iter().filter(|unit| !unit.dense).map(|unit| self.0.scratch_len(unit.len));
-        let dense = units.iter().filter(|unit| unit.dense).map(|unit| Dense::F32.unit_scratch_len(unit.len));
-        let encoding = own.chain(dense).fold(ScratchLen::default(), ScratchLen::max);
-        let reading = units.iter().filter(|unit| !unit.dense).map(|unit| self.0.max_parse_words(unit.len));
-        let words = reading.fold(0, usize::saturating_add).max(encoding.words);
-        ScratchLen { words: words.saturating_add(longest(units)), ..encoding }
+        Frames(&self.0).scratch_len(units)
     }
 
     fn encode(
@@ -139,33 +132,7 @@ impl<C: EncodeBody> Gather for Experimental<C> {
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
-        let encoding = Encoding { codec: &self.0, key, layout, units, grad, numbers: &[] };
-        encoding.check_lengths(memory.as_deref())?;
-        if encoding.number_count() > 0 {
-            return Err(refused(&units[0], Refused("its rounds come before its frame")));
-        }
-        self.write_frame(&encoding, memory, scratch, out)
-    }
-}
-
-impl<C: EncodeBody> Experimental<C> {
-    fn write_frame(
-        &self,
-        encoding: &Encoding<'_>,
-        memory: Option<&mut Memory<'_>>,
-        scratch: &mut Scratch<'_>,
-        out: &mut [u8],
-    ) -> Result<usize, EncodeError> {
-        check_frame_fits(self.max_frame_bytes(encoding.units), out.len())?;
-        self.check_scratch(encoding.units, scratch)?;
-        let bytes = encoding.write(memory.as_deref(), scratch, out)?;
-        encoding.commit(&out[..bytes], memory, scratch)?;
-        Ok(bytes)
-    }
-
-    fn check_scratch(&self, units: &[Unit], scratch: &Scratch<'_>) -> Result<(), EncodeError> {
-        let needed = self.scratch_len(units);
-        if scratch.holds(needed) { Ok(()) } else { Err(EncodeError::ScratchTooSmall { needed }) }
+        Frames(&self.0).encode(&StepInput { key, layout, units, grad }, memory, scratch, out)
     }
 }
 
@@ -182,11 +149,7 @@ impl<C: EncodeBody> RoundsFirst for Experimental<C> {
         scratch: &mut Scratch<'_>,
         numbers: &mut [f32],
     ) -> Result<Option<Reduction>, EncodeError> {
-        let encoding = Encoding::of(&self.0, step, &[]);
-        encoding.check_lengths(memory)?;
-        self.check_scratch(step.units, scratch)?;
-        assert_eq!(numbers.len(), encoding.number_count(), "numbers and units differ in length");
-        encoding.round(index, memory, scratch, numbers)
+        Frames(&self.0).round(index, step, memory, scratch, numbers)
     }
 
     fn encode_after(
@@ -197,15 +160,138 @@ impl<C: EncodeBody> RoundsFirst for Experimental<C> {
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
-        let encoding = Encoding::of(&self.0, step, numbers);
+        Frames(&self.0).encode_after(numbers, step, memory, scratch, out)
+    }
+}
+
+/// The frames of a codec of another crate.
+#[derive(Clone, Copy)]
+pub(crate) struct Frames<'c>(pub(crate) &'c dyn EncodeBody);
+
+impl Frames<'_> {
+    /// As [`Gather::max_frame_bytes`].
+    pub(crate) fn max_bytes(self, units: &[Unit]) -> Option<usize> {
+        units.iter().try_fold(HEADER_BYTES + MAX_VARINT_BYTES, |sum, unit| {
+            sum.checked_add(max_body_bytes(self.0, unit)?)?.checked_add(MAX_UNIT_HEADER_BYTES)
+        })
+    }
+
+    /// As [`Gather::scratch_len`].
+    pub(crate) fn scratch_len(self, units: &[Unit]) -> ScratchLen {
+        let own = units.iter().filter(|unit| !unit.dense).map(|unit| self.0.scratch_len(unit.len));
+        let dense = units.iter().filter(|unit| unit.dense).map(|unit| Dense::F32.unit_scratch_len(unit.len));
+        let encoding = own.chain(dense).fold(ScratchLen::default(), ScratchLen::max);
+        let reading = units.iter().filter(|unit| !unit.dense).map(|unit| self.0.max_parse_words(unit.len));
+        let words = reading.fold(0, usize::saturating_add).max(encoding.words);
+        ScratchLen { words: words.saturating_add(longest(units)), ..encoding }
+    }
+
+    /// As [`Gather::encode`].
+    pub(crate) fn encode(
+        self,
+        step: &StepInput<'_>,
+        memory: Option<&mut Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+        out: &mut [u8],
+    ) -> Result<usize, EncodeError> {
+        let encoding = Encoding::of(self.0, step, &[]);
+        encoding.check_lengths(memory.as_deref())?;
+        encoding.check_has_no_rounds()?;
+        self.write(&encoding, memory, scratch, out)
+    }
+
+    /// As [`RoundsFirst::round`].
+    pub(crate) fn round(
+        self,
+        index: u32,
+        step: &StepInput<'_>,
+        memory: Option<&Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+        numbers: &mut [f32],
+    ) -> Result<Option<Reduction>, EncodeError> {
+        let encoding = Encoding::of(self.0, step, &[]);
+        encoding.check_lengths(memory)?;
+        self.check_scratch(step.units, scratch)?;
+        assert_eq!(numbers.len(), encoding.number_count(), "numbers and units differ in length");
+        encoding.round(index, memory, scratch, numbers)
+    }
+
+    /// As [`RoundsFirst::encode_after`].
+    pub(crate) fn encode_after(
+        self,
+        numbers: &[f32],
+        step: &StepInput<'_>,
+        memory: Option<&mut Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+        out: &mut [u8],
+    ) -> Result<usize, EncodeError> {
+        let encoding = Encoding::of(self.0, step, numbers);
         encoding.check_lengths(memory.as_deref())?;
         assert_eq!(numbers.len(), encoding.number_count(), "numbers and units differ in length");
-        self.write_frame(&encoding, memory, scratch, out)
+        self.write(&encoding, memory, scratch, out)
+    }
+
+    /// Writes the frame, and checks that [`commit`](Self::commit) can follow; no memory changes. For a frame
+    /// that is one of several, of which all or none are sent.
+    ///
+    /// # Errors
+    /// As [`Gather::encode`].
+    #[cfg(feature = "alloc")]
+    pub(crate) fn prepare(
+        self,
+        step: &StepInput<'_>,
+        memory: Option<&Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+        out: &mut [u8],
+    ) -> Result<usize, EncodeError> {
+        let encoding = Encoding::of(self.0, step, &[]);
+        encoding.check_lengths(memory)?;
+        encoding.check_has_no_rounds()?;
+        check_frame_fits(self.max_bytes(step.units), out.len())?;
+        self.check_scratch(step.units, scratch)?;
+        let bytes = encoding.write(memory, scratch, out)?;
+        encoding.verify(&out[..bytes], memory, scratch)?;
+        Ok(bytes)
+    }
+
+    /// Subtracts a frame that was [prepared](Self::prepare) from the memory.
+    ///
+    /// # Panics
+    /// If the codec reads the same frame differently this time.
+    #[cfg(feature = "alloc")]
+    pub(crate) fn commit(
+        self,
+        step: &StepInput<'_>,
+        frame: &[u8],
+        memory: Option<&mut Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+    ) {
+        let committed = Encoding::of(self.0, step, &[]).commit(frame, memory, scratch);
+        committed.expect("a codec reads the same frame in the same way");
+    }
+
+    fn write(
+        self,
+        encoding: &Encoding<'_>,
+        memory: Option<&mut Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+        out: &mut [u8],
+    ) -> Result<usize, EncodeError> {
+        check_frame_fits(self.max_bytes(encoding.units), out.len())?;
+        self.check_scratch(encoding.units, scratch)?;
+        let bytes = encoding.write(memory.as_deref(), scratch, out)?;
+        encoding.commit(&out[..bytes], memory, scratch)?;
+        Ok(bytes)
+    }
+
+    fn check_scratch(self, units: &[Unit], scratch: &Scratch<'_>) -> Result<(), EncodeError> {
+        let needed = self.scratch_len(units);
+        if scratch.holds(needed) { Ok(()) } else { Err(EncodeError::ScratchTooSmall { needed }) }
     }
 }
 
 /// Number of values that a unit has in the rounds before its frame. A unit that is sent dense has none.
-fn number_count(shared: Option<&dyn ShareNumbers>, unit: &Unit) -> usize {
+pub(crate) fn number_count(shared: Option<&dyn ShareNumbers>, unit: &Unit) -> usize {
     shared.filter(|_| !unit.dense).map_or(0, |shared| shared.count(unit.len))
 }
 
@@ -243,6 +329,13 @@ impl Encoding<'_> {
         self.units.iter().map(|unit| number_count(shared, unit)).sum()
     }
 
+    fn check_has_no_rounds(&self) -> Result<(), EncodeError> {
+        if self.number_count() == 0 {
+            return Ok(());
+        }
+        Err(refused(&self.units[0], Refused::new("its rounds come before its frame")))
+    }
+
     /// One round before the frame, for all units.
     fn round(
         &self,
@@ -266,7 +359,7 @@ impl Encoding<'_> {
     }
 
     fn source<'s>(&'s self, unit: &Unit, numbers: &'s [f32]) -> UnitSource<'s> {
-        UnitSource { key: self.key, layout: self.layout, unit: *unit, numbers }
+        UnitSource { key: self.key, layout: self.layout, unit: *unit, numbers, density: None }
     }
 
     fn check_lengths(&self, memory: Option<&Memory<'_>>) -> Result<(), EncodeError> {
@@ -284,7 +377,8 @@ impl Encoding<'_> {
     fn write_sums(&self, unit: &Unit, memory: Option<&Memory<'_>>, p: &mut [u32]) -> Result<(), EncodeError> {
         let residual = memory.map(|memory| memory.view(unit.range()).residual);
         let grad = self.grad.slice(unit.start, unit.len);
-        Corrected::new(grad, residual, unit.start, f32::INFINITY).fold(Isa::best(), 0, p).map(drop)
+        let bound = if unit.dense { f32::INFINITY } else { self.codec.overflow_bound() };
+        Corrected::new(grad, residual, unit.start, bound).fold(Isa::best(), 0, p).map(drop)
     }
 
     /// Writes the frame; nothing else changes.
@@ -357,7 +451,7 @@ impl Encoding<'_> {
         let written = codec.encode_body(source, values, scratch, out);
         match written {
             Ok(bytes) if bytes <= room => writer.advance(bytes),
-            Ok(_) => return Err(refused(unit, Refused("more bytes than its bound"))),
+            Ok(_) => return Err(refused(unit, Refused::new("more bytes than its bound"))),
             Err(why) => return Err(refused(unit, why)),
         }
         Ok(())
@@ -370,24 +464,10 @@ impl Encoding<'_> {
         memory: Option<&mut Memory<'_>>,
         scratch: &mut Scratch<'_>,
     ) -> Result<(), EncodeError> {
+        let Some(memory) = memory else { return self.verify(bytes, None, scratch) };
         let (p, words) = scratch.words.split_at_mut(longest(self.units));
-        // The codec's bounds were compared with these limits earlier.
-        let parsed = Frame::parse_with(bytes, self.layout, &Limits::NONE, Some(self.codec), words);
-        let frame = parsed.map_err(|error| self.error_of(error))?;
-        let held = frame.units().map(|unit| (unit.id(), unit.range()));
-        if !held.eq(self.units.iter().map(|unit| (unit.id, unit.range()))) {
-            return Err(self.error_of(DecodeError::TrailingBytes));
-        }
-        let Some(memory) = memory else { return Ok(()) };
-        for (unit, sent) in self.units.iter().zip(frame.units()) {
-            let p = &mut p[..unit.len];
-            self.write_sums(unit, Some(memory), p)?;
-            let mut is_kept = true;
-            sent.for_each(|i, value| is_kept &= keeps(self.codec.law(), f32::from_bits(p[i]), value));
-            if !is_kept {
-                return Err(refused(unit, Refused("what it sends and keeps would not add up")));
-            }
-        }
+        let frame = self.parse_back(bytes, words)?;
+        self.check_law(&frame, memory, p)?;
         for (unit, sent) in self.units.iter().zip(frame.units()) {
             let p = &mut p[..unit.len];
             self.write_sums(unit, Some(memory), p)?;
@@ -395,6 +475,44 @@ impl Encoding<'_> {
             memory.keep_all(p);
             let residual = memory.residual_mut();
             sent.for_each(|i, value| residual[i] -= value);
+        }
+        Ok(())
+    }
+
+    /// Reads the frame back, and checks that its content can be subtracted from the memory.
+    fn verify(
+        &self,
+        bytes: &[u8],
+        memory: Option<&Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+    ) -> Result<(), EncodeError> {
+        let (p, words) = scratch.words.split_at_mut(longest(self.units));
+        let frame = self.parse_back(bytes, words)?;
+        memory.map_or(Ok(()), |memory| self.check_law(&frame, memory, p))
+    }
+
+    /// Reads the frame as a receiver would; the codec's bounds were compared with the limits earlier.
+    fn parse_back<'b>(&'b self, bytes: &'b [u8], words: &'b mut [u32]) -> Result<Frame<'b>, EncodeError> {
+        let parsed = Frame::parse_with(bytes, self.layout, &Limits::NONE, Some(self.codec), words);
+        let frame = parsed.map_err(|error| self.error_of(error))?;
+        let held = frame.units().map(|unit| (unit.id(), unit.range()));
+        let is_whole = held.eq(self.units.iter().map(|unit| (unit.id, unit.range())));
+        if is_whole { Ok(frame) } else { Err(self.error_of(DecodeError::TrailingBytes)) }
+    }
+
+    /// Refuses a frame that the memory could not keep the rest of.
+    fn check_law(&self, frame: &Frame<'_>, memory: &Memory<'_>, p: &mut [u32]) -> Result<(), EncodeError> {
+        for (unit, sent) in self.units.iter().zip(frame.units()) {
+            let p = &mut p[..unit.len];
+            self.write_sums(unit, Some(memory), p)?;
+            let mut wrong = None;
+            sent.for_each(|i, value| {
+                let is_kept = keeps(self.codec.law(), f32::from_bits(p[i]), value);
+                wrong = wrong.or((!is_kept).then_some(i));
+            });
+            if let Some(at) = wrong {
+                return Err(refused(unit, Refused::at(at, "what it sends and keeps would not add up")));
+            }
         }
         Ok(())
     }
@@ -408,7 +526,7 @@ impl Encoding<'_> {
             _ => "it cannot read what it wrote",
         };
         let named = |unit: &&Unit| matches!(error, DecodeError::Experiment { unit: id, .. } if id == unit.id);
-        refused(self.units.iter().find(named).unwrap_or(&self.units[0]), Refused(why))
+        refused(self.units.iter().find(named).unwrap_or(&self.units[0]), Refused::new(why))
     }
 }
 
@@ -419,17 +537,19 @@ fn check_round(
     same: Option<Reduction>,
 ) -> Result<(), Refused> {
     match reduction {
-        _ if reduction != same => Err(Refused("its units have different rounds")),
+        _ if reduction != same => Err(Refused::new("its units have different rounds")),
         None | Some(Reduction::SumF32 | Reduction::MaxF32) => {
             let is_finite = numbers.iter().all(|number| number.is_finite());
-            if is_finite { Ok(()) } else { Err(Refused("a number of its rounds is not finite")) }
+            if is_finite { Ok(()) } else { Err(Refused::new("a number of its rounds is not finite")) }
         }
-        Some(_) => Err(Refused("its rounds reduce something else than f32")),
+        Some(_) => Err(Refused::new("its rounds reduce something else than f32")),
     }
 }
 
-fn refused(unit: &Unit, Refused(why): Refused) -> EncodeError {
-    EncodeError::Experiment { unit: unit.id, index: unit.start, why }
+fn refused(unit: &Unit, Refused { why, at }: Refused) -> EncodeError {
+    // A coordinate that the unit does not have is not named.
+    let at = at.filter(|&at| at < unit.len).unwrap_or(0);
+    EncodeError::Experiment { unit: unit.id, index: unit.start + at, why }
 }
 
 /// Whether p less the sent value obeys the law: it is exactly an f32, or is rounded to one. Rounded, it may

@@ -1,10 +1,16 @@
 //! Codecs that make frames.
 
+#[cfg(feature = "full")]
+use crate::codec::{EncodeUnit, Reduction};
 use crate::codec::{PacketSize, ParseBody};
 use crate::error::EncodeError;
+#[cfg(feature = "full")]
+use crate::frame::experiment::{Frames, number_count};
 use crate::frame::message;
 use crate::frame::packets::{self, Packets};
 use crate::frame::rounds_first::RoundsFirst;
+#[cfg(feature = "full")]
+use crate::frame::rounds_first::StepInput;
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
@@ -136,9 +142,7 @@ pub trait Gather: Send + Sync {
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
-        message::check_units(layout, units)?;
-        message::check_grads(units, grads);
-        units.iter().zip(grads).for_each(|(unit, grad)| memory.begin_beside(before, unit, *grad));
+        begin_beside(layout, units, grads, before, memory)?;
         let kept = Grad::F32(before.residual());
         self.encode(key, layout, units, kept, Some(memory), scratch, out)
     }
@@ -181,16 +185,54 @@ pub trait Gather: Send + Sync {
     }
 }
 
+/// Leaves the gradients of the units in `memory`, to which what `before` kept is then added.
+fn begin_beside(
+    layout: &LayoutRef<'_>,
+    units: &[Unit],
+    grads: &[Grad<'_>],
+    before: &Memory<'_>,
+    memory: &mut Memory<'_>,
+) -> Result<(), EncodeError> {
+    message::check_units(layout, units)?;
+    message::check_grads(units, grads);
+    units.iter().zip(grads).for_each(|(unit, grad)| memory.begin_beside(before, unit, *grad));
+    Ok(())
+}
+
+/// The frames of a registered codec of another crate; `None` for every codec of this crate.
+#[cfg(feature = "full")]
+fn of_other(codec: &dyn EncodeUnit) -> Option<Frames<'_>> {
+    codec.as_experiment().map(Frames)
+}
+
 impl<C: AsUnitCodec> Gather for C {
     fn id(&self) -> CodecId {
         self.as_unit_codec().capabilities().id
     }
 
+    #[cfg(feature = "full")]
+    fn parser(&self) -> Option<&dyn ParseBody> {
+        self.as_unit_codec().as_experiment().map(|other| other as &dyn ParseBody)
+    }
+
+    #[cfg(feature = "full")]
+    fn rounds_first(&self) -> Option<&dyn RoundsFirst> {
+        self.as_unit_codec().as_experiment()?.shared().map(|_| self as &dyn RoundsFirst)
+    }
+
     fn max_frame_bytes(&self, units: &[Unit]) -> Option<usize> {
+        #[cfg(feature = "full")]
+        if let Some(other) = of_other(self.as_unit_codec()) {
+            return other.max_bytes(units);
+        }
         message::max_frame_bytes(self.as_unit_codec(), units)
     }
 
     fn scratch_len(&self, units: &[Unit]) -> ScratchLen {
+        #[cfg(feature = "full")]
+        if let Some(other) = of_other(self.as_unit_codec()) {
+            return other.scratch_len(units);
+        }
         message::scratch_len(self.as_unit_codec(), units)
     }
 
@@ -204,6 +246,10 @@ impl<C: AsUnitCodec> Gather for C {
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
+        #[cfg(feature = "full")]
+        if let Some(other) = of_other(self.as_unit_codec()) {
+            return other.encode(&StepInput { key, layout, units, grad }, memory, scratch, out);
+        }
         message::Encoding::new(self.as_unit_codec(), key, layout, units, grad).encode(memory, scratch, out)
     }
 
@@ -218,11 +264,21 @@ impl<C: AsUnitCodec> Gather for C {
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
+        #[cfg(feature = "full")]
+        if let Some(other) = of_other(self.as_unit_codec()) {
+            begin_beside(layout, units, grads, before, memory)?;
+            let step = StepInput { key, layout, units, grad: Grad::F32(before.residual()) };
+            return other.encode(&step, Some(memory), scratch, out);
+        }
         message::Encoding::beside(self.as_unit_codec(), key, layout, units, grads, before)
             .encode_beside(before, memory, scratch, out)
     }
 
     fn packet_scratch_len(&self, units: &[Unit], size: PacketSize) -> ScratchLen {
+        #[cfg(feature = "full")]
+        if self.as_unit_codec().as_experiment().is_some() {
+            return ScratchLen::default();
+        }
         packets::scratch_len(self.as_unit_codec(), units, size)
     }
 
@@ -236,6 +292,48 @@ impl<C: AsUnitCodec> Gather for C {
         scratch: &'a mut Scratch<'_>,
         size: PacketSize,
     ) -> Result<Packets<'a>, EncodeError> {
+        #[cfg(feature = "full")]
+        if self.as_unit_codec().as_experiment().is_some() {
+            return Err(EncodeError::NoPackets);
+        }
         packets::begin(self.as_unit_codec(), key, layout, units, grad, memory, scratch, size)
     }
+}
+
+/// Only a registered codec of another crate has such rounds.
+///
+/// # Panics
+/// Every function, for a codec without [`Gather::rounds_first`].
+#[cfg(feature = "full")]
+impl<C: AsUnitCodec> RoundsFirst for C {
+    fn number_count(&self, unit: &Unit) -> usize {
+        number_count(with_rounds(self.as_unit_codec()).0.shared(), unit)
+    }
+
+    fn round(
+        &self,
+        index: u32,
+        step: &StepInput<'_>,
+        memory: Option<&Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+        numbers: &mut [f32],
+    ) -> Result<Option<Reduction>, EncodeError> {
+        with_rounds(self.as_unit_codec()).round(index, step, memory, scratch, numbers)
+    }
+
+    fn encode_after(
+        &self,
+        numbers: &[f32],
+        step: &StepInput<'_>,
+        memory: Option<&mut Memory<'_>>,
+        scratch: &mut Scratch<'_>,
+        out: &mut [u8],
+    ) -> Result<usize, EncodeError> {
+        with_rounds(self.as_unit_codec()).encode_after(numbers, step, memory, scratch, out)
+    }
+}
+
+#[cfg(feature = "full")]
+fn with_rounds(codec: &dyn EncodeUnit) -> Frames<'_> {
+    of_other(codec).expect("rounds before a frame are those of a codec of another crate")
 }

@@ -141,10 +141,13 @@ pub(crate) const MEMORY: Words<MemoryChoice> = Words {
     values: &[MemoryChoice::None, MemoryChoice::ErrorFeedback, MemoryChoice::Momentum],
 };
 
-/// The `key=value` pairs of a spelling, separated by commas. A key alone stands for `key=true`.
+/// The `key=value` pairs of a spelling, separated by commas. A key alone stands for `key=true`. Every method
+/// returns `None` for a key that is not given and has no default.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Keys<'a> {
+pub struct Keys<'a> {
     pairs: &'a str,
+    /// Those of a codec of another crate, for keys that are not given.
+    defaults: &'static str,
 }
 
 impl<'a> Keys<'a> {
@@ -157,7 +160,7 @@ impl<'a> Keys<'a> {
         known: &'static str,
         pairs: &'a str,
     ) -> Result<Self, SpecError<'a>> {
-        let keys = Self { pairs };
+        let keys = Self { pairs, defaults: "" };
         for (before, (key, _)) in keys.pairs().enumerate() {
             if !known.split(' ').any(|name| name == key) {
                 return Err(SpecError::UnknownKey { codec, key, known });
@@ -169,18 +172,24 @@ impl<'a> Keys<'a> {
         Ok(keys)
     }
 
+    /// The same keys, with these pairs where none is given.
+    #[cfg(feature = "std")]
+    pub(crate) fn with_defaults(self, defaults: &'static str) -> Self {
+        Self { defaults, ..self }
+    }
+
     fn pairs(self) -> impl Iterator<Item = (&'a str, &'a str)> {
-        let pairs = self.pairs.split(',').filter(move |_| !self.pairs.is_empty());
-        pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "true")))
+        split(self.pairs)
     }
 
-    /// A key as it is written in the spelling, and its value, if it is given.
+    /// A key as it is written in the spelling, and its value, if it is given or has a default.
     fn find(self, key: &str) -> Option<(&'a str, &'a str)> {
-        self.pairs().find(|(other, _)| *other == key)
+        self.pairs().chain(split(self.defaults)).find(|(other, _)| *other == key)
     }
 
-    /// The value of a key as text, if it is given.
-    pub(crate) fn text(self, key: &str) -> Option<&'a str> {
+    /// The value of a key as text.
+    #[must_use]
+    pub fn text(self, key: &str) -> Option<&'a str> {
         self.find(key).map(|(_, value)| value)
     }
 
@@ -193,8 +202,22 @@ impl<'a> Keys<'a> {
         self.find(key).map(|(key, value)| words.parse(key, value)).transpose()
     }
 
+    /// The position of the value among some words.
+    ///
+    /// # Errors
+    /// `BadValue` for another word.
+    pub fn one_of(self, key: &str, words: &'static [&'static str]) -> Result<Option<usize>, SpecError<'a>> {
+        let Some((key, value)) = self.find(key) else { return Ok(None) };
+        let allowed = Allowed::OneOf(words);
+        let found = words.iter().position(|&word| word == value);
+        found.map(Some).ok_or(SpecError::BadValue { key, value, allowed })
+    }
+
     /// A number that `accept` takes; `range` says which in words.
-    pub(crate) fn number<T: FromStr>(
+    ///
+    /// # Errors
+    /// `BadValue` for any other, and for what is no number of that type.
+    pub fn number<T: FromStr>(
         self,
         key: &str,
         range: &'static str,
@@ -204,7 +227,10 @@ impl<'a> Keys<'a> {
     }
 
     /// The result of `read` for the value; `range` says in words which values it takes.
-    pub(crate) fn value<T>(
+    ///
+    /// # Errors
+    /// `BadValue` where `read` returns `None`.
+    pub fn value<T>(
         self,
         key: &str,
         range: &'static str,
@@ -232,14 +258,27 @@ impl<'a> Keys<'a> {
         self.value(key, "a name, with % , = : + ; and spaces escaped as in %2C", Name::parse)
     }
 
-    pub(crate) fn density(self, key: &str) -> Result<Option<Density>, SpecError<'a>> {
+    /// A fraction from 1e-9 to 1.
+    ///
+    /// # Errors
+    /// `BadValue` for any other.
+    pub fn density(self, key: &str) -> Result<Option<Density>, SpecError<'a>> {
         self.value(key, "a fraction from 1e-9 to 1", |value| value.parse().ok().and_then(Density::new))
     }
 
-    /// A switch, off by default.
-    pub(crate) fn flag(self, key: &str) -> Result<Option<bool>, SpecError<'a>> {
+    /// A switch: `true`, `false`, or the key alone for `true`.
+    ///
+    /// # Errors
+    /// `BadValue` for any other.
+    pub fn flag(self, key: &str) -> Result<Option<bool>, SpecError<'a>> {
         self.word(key, &FLAG)
     }
+}
+
+/// The keys and values of a text of pairs.
+fn split(pairs: &str) -> impl Iterator<Item = (&str, &str)> {
+    let all = pairs.split(',').filter(move |_| !pairs.is_empty());
+    all.map(|pair| pair.split_once('=').unwrap_or((pair, "true")))
 }
 
 /// The keys of codecs whose units can be chosen, after those of their own.

@@ -1,10 +1,11 @@
 //! Encoding on several threads: the feature `parallel`.
 
-use crate::codec::PacketSize;
+use crate::codec::{PacketSize, ParseBody};
 use crate::error::EncodeError;
 use crate::frame::gather::Gather;
 use crate::frame::message::Encoding;
 use crate::frame::packets::Packets;
+use crate::frame::rounds_first::RoundsFirst;
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
@@ -20,8 +21,8 @@ use crate::wire::ids::CodecId;
 /// Units are cut into parts of 32,768 elements or more. These run in parts: the check of all values, casts
 /// and the checksum of their output, the selection pass of [`TopK`](crate::codecs::TopK), norms, rounding and
 /// fixed packing of [`Qsgd`](crate::codecs::Qsgd). These run on one thread: selection among the candidates,
-/// index coders, entropy coders, the passes of DGC and SIDCo, and packets. The lists of parts are allocated
-/// at each call.
+/// index coders, entropy coders, the passes of DGC and SIDCo, packets, and codecs of other crates. The lists
+/// of parts are allocated at each call.
 ///
 /// # Examples
 /// ```
@@ -44,6 +45,14 @@ impl<C: AsUnitCodec> Gather for Parallel<C> {
         self.0.id()
     }
 
+    fn parser(&self) -> Option<&dyn ParseBody> {
+        self.0.parser()
+    }
+
+    fn rounds_first(&self) -> Option<&dyn RoundsFirst> {
+        self.0.rounds_first()
+    }
+
     fn max_frame_bytes(&self, units: &[Unit]) -> Option<usize> {
         self.0.max_frame_bytes(units)
     }
@@ -64,6 +73,9 @@ impl<C: AsUnitCodec> Gather for Parallel<C> {
     ) -> Result<usize, EncodeError> {
         let threads = rayon::current_num_threads();
         let codec = self.0.as_unit_codec();
+        if codec.as_experiment().is_some() {
+            return self.0.encode(key, layout, units, grad, memory, scratch, out);
+        }
         Encoding { threads, ..Encoding::new(codec, key, layout, units, grad) }.encode(memory, scratch, out)
     }
 
@@ -79,6 +91,9 @@ impl<C: AsUnitCodec> Gather for Parallel<C> {
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
         let threads = rayon::current_num_threads();
+        if self.0.as_unit_codec().as_experiment().is_some() {
+            return self.0.encode_beside(key, layout, units, grads, before, memory, scratch, out);
+        }
         let encoding = Encoding::beside(self.0.as_unit_codec(), key, layout, units, grads, before);
         Encoding { threads, ..encoding }.encode_beside(before, memory, scratch, out)
     }

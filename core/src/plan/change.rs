@@ -100,7 +100,7 @@ impl Plan {
     /// order. Units that are sent dense, and those whose codec has no density, stay as they are.
     ///
     /// # Errors
-    /// `Conflict` if no codec has a density, and with packets.
+    /// `Conflict` if no codec has a density, with packets, and with a codec of another crate.
     ///
     /// # Panics
     /// When there are more or fewer densities than units.
@@ -128,6 +128,10 @@ impl Plan {
     pub fn set_densities(&mut self, densities: &[Density]) -> Result<(), PlanError> {
         assert_eq!(densities.len(), self.units.len(), "one density for each unit");
         let name = self.groups[0].name();
+        let is_other = |group: &Group| group.codec().parser().is_some();
+        if self.groups.iter().any(is_other) {
+            return Err(conflict(name, "a codec of another crate has one density for all units"));
+        }
         if self.groups.iter().any(|group| group.spec.packets.is_some()) {
             return Err(conflict(name, "packets of all units have one density"));
         }

@@ -3,8 +3,9 @@
 use super::{Group, Plan};
 use crate::codec::Parser;
 use crate::error::{DecodeError, EncodeError};
+use crate::frame::experiment::Frames;
 use crate::frame::header::Header;
-use crate::frame::message::{Encoding, check_units, max_frame_bytes, scratch_len};
+use crate::frame::message::{Encoding, check_units};
 use crate::frame::rounds_first::StepInput;
 use crate::frame::{Frame, Opened};
 use crate::gradient::layout::LayoutRef;
@@ -32,8 +33,8 @@ impl Encoder {
     /// gradient once more.
     ///
     /// # Panics
-    /// If the plan is that of another layout, or gradient or memory has another length than it. For a plan of
-    /// a codec of another crate, whose frames [`encode`](Self::encode) makes.
+    /// If the plan is that of another layout, or gradient or memory has another length than it. If a
+    /// registered codec of another crate, as one of several groups, reads the same frame twice differently.
     ///
     /// # Determinism
     /// Same plan, step and memory: same bytes, on every machine.
@@ -70,52 +71,102 @@ impl Encoder {
         &mut self,
         plan: &Plan,
         step: &StepInput<'_>,
-        mut memory: Option<&mut Memory<'_>>,
+        memory: Option<&mut Memory<'_>>,
     ) -> Result<&[u8], EncodeError> {
         plan.assert_for(step.layout);
         let memory_len = memory.as_ref().map_or(step.layout.len(), |memory| memory.len());
         assert_eq!(memory_len, step.layout.len(), "memory and layout differ in length");
         self.len = 0;
         self.make_room(plan, step)?;
-        let is_alone = groups_in(plan, step.units).nth(1).is_none();
-        let scratch = Scratch { words: &mut self.words, bytes: &mut self.bytes };
-        for (group, units) in groups_in(plan, step.units).filter(|_| !is_alone) {
+        let mut groups = groups_in(plan, step.units);
+        self.len = match (groups.next(), groups.next()) {
+            (Some((group, units)), None) => self.encode_alone(group, units, step, memory)?,
+            _ => self.encode_all(plan, step, memory)?,
+        };
+        Ok(self.frame())
+    }
+
+    /// The frame of the only group that has units in the step.
+    fn encode_alone(
+        &mut self,
+        group: &Group,
+        units: &[Unit],
+        step: &StepInput<'_>,
+        memory: Option<&mut Memory<'_>>,
+    ) -> Result<usize, EncodeError> {
+        let memory = memory.filter(|_| group.keeps() || group.listed().is_none());
+        let mut scratch = Scratch { words: &mut self.words, bytes: &mut self.bytes };
+        let (key, layout, grad) = (step.key, step.layout, step.grad);
+        let bytes = group.codec().encode(key, layout, units, grad, memory, &mut scratch, &mut self.frame)?;
+        self.mark(0..bytes);
+        Ok(bytes)
+    }
+
+    /// The frames of several groups. First comes everything that can fail: a codec of another crate may
+    /// refuse what it has begun, so its frame is written at once, at the end of the room that the frames
+    /// before it can take.
+    fn encode_all(
+        &mut self,
+        plan: &Plan,
+        step: &StepInput<'_>,
+        mut memory: Option<&mut Memory<'_>>,
+    ) -> Result<usize, EncodeError> {
+        let (mut start, mut prepared) = (0, Vec::new());
+        for (group, units) in groups_in(plan, step.units) {
             let memory = memory.as_deref().filter(|_| group.keeps());
-            check(&encoding(group, units, step), memory, &scratch, self.frame.len())?;
+            let mut scratch = Scratch { words: &mut self.words, bytes: &mut self.bytes };
+            let (room, step) = (room(group, units)?, StepInput { units, ..*step });
+            let out = &mut self.frame[start..start + room];
+            match of_other(group) {
+                Some(other) => prepared.push(start..start + other.prepare(&step, memory, &mut scratch, out)?),
+                None => check(&encoding(group, units, &step), memory, &scratch, room)?,
+            }
+            start += room;
         }
-        let mut end = 0;
+        let (mut end, mut prepared) = (0, prepared.into_iter());
         for (group, units) in groups_in(plan, step.units) {
             let memory = memory.as_deref_mut().filter(|_| group.keeps());
-            let (encoding, out) = (encoding(group, units, step), &mut self.frame[end..]);
             let mut scratch = Scratch { words: &mut self.words, bytes: &mut self.bytes };
-            let bytes = if is_alone {
-                encoding.encode(memory, &mut scratch, out)?
-            } else {
-                encoding.write(memory, &mut scratch, out)?
+            let step = StepInput { units, ..*step };
+            let bytes = match of_other(group).and_then(|other| Some((other, prepared.next()?))) {
+                Some((other, frame)) => {
+                    let bytes = frame.len();
+                    self.frame.copy_within(frame, end);
+                    other.commit(&step, &self.frame[end..end + bytes], memory, &mut scratch);
+                    bytes
+                }
+                None => encoding(group, units, &step).write(memory, &mut scratch, &mut self.frame[end..])?,
             };
             self.mark(end..end + bytes);
             end += bytes;
         }
-        self.len = end;
-        Ok(self.frame())
+        Ok(end)
     }
 
     /// Makes room for the frames of all groups, whatever the gradient.
     fn make_room(&mut self, plan: &Plan, step: &StepInput<'_>) -> Result<(), EncodeError> {
         let mut frames = 0usize;
         for (group, units) in groups_in(plan, step.units) {
-            let codec = group.unit_codec();
             // Check first, so that no buffer grows for units that will be refused.
             check_units(step.layout, units)?;
-            let needed = scratch_len(codec, units);
+            let needed = group.codec().scratch_len(units);
             grow(&mut self.words, needed.words);
             grow(&mut self.bytes, needed.bytes);
-            let bytes = max_frame_bytes(codec, units).ok_or(EncodeError::TooLarge)?;
-            frames = frames.checked_add(bytes).ok_or(EncodeError::TooLarge)?;
+            frames = frames.checked_add(room(group, units)?).ok_or(EncodeError::TooLarge)?;
         }
         grow(&mut self.frame, frames);
         Ok(())
     }
+}
+
+/// Bytes that the longest frame of a group takes.
+fn room(group: &Group, units: &[Unit]) -> Result<usize, EncodeError> {
+    group.codec().max_frame_bytes(units).ok_or(EncodeError::TooLarge)
+}
+
+/// The frames of a group's codec, if it is a registered one of another crate.
+fn of_other(group: &Group) -> Option<Frames<'_>> {
+    group.unit_codec().as_experiment().map(Frames)
 }
 
 /// The groups that have units among these, with those units.

@@ -34,7 +34,7 @@ macro_rules! define_bodies {
                 $(if kind == <$body $(:: $path)* <'_> as Body<'_>>::KIND {
                     return <$body $(:: $path)* <'a> as Body<'a>>::read(codec, unit, step, reader).map(Self::$variant);
                 })*
-                let body = parser.read(kind, unit, step, reader);
+                let body = parser.read(kind, codec, unit, step, reader);
                 body.unwrap_or(Err(DecodeError::InvalidField(Field::Kind))).map(Self::Experiment)
             }
 

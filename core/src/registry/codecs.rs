@@ -1,5 +1,7 @@
 //! One type for every codec: the result of reading a spelling.
 
+#[cfg(feature = "std")]
+use crate::codec::own::{self, Own};
 use crate::codec::{Capabilities, CodecEntry, Described, EncodeUnit, Gossip, Linear, Spelled};
 use crate::codecs::dense::{Dense, DenseSum};
 use crate::codecs::list_codecs;
@@ -49,6 +51,9 @@ macro_rules! define_codecs {
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum GatherCodec {
             $(#[doc = concat!("See [`", stringify!($gather), "`](crate::codecs::", stringify!($gather), ").")] $gather($gather_type),)*
+            /// A [registered codec](crate::experiments::OwnCodec) of another crate.
+            #[cfg(feature = "std")]
+            Own(Own),
         }
 
         /// Every [`Linear`] codec.
@@ -58,6 +63,9 @@ macro_rules! define_codecs {
             /// Dense f32 as a sum: `none` on an all-reduce.
             DenseSum(DenseSum),
             $(#[doc = concat!("See [`", stringify!($linear), "`](crate::codecs::", stringify!($linear), ").")] $linear($linear_type),)*
+            /// A [registered codec](crate::experiments::OwnCodec) of another crate.
+            #[cfg(feature = "std")]
+            Own(Own),
         }
 
         /// Every [`Gossip`] codec.
@@ -67,7 +75,7 @@ macro_rules! define_codecs {
             $(#[doc = concat!("See [`", stringify!($gossip), "`](crate::codecs::", stringify!($gossip), ").")] $gossip($gossip_type),)*
         }
 
-        /// All codecs that have a spelling, in the order in which they are listed.
+        /// All codecs of this crate that have a spelling, in the order in which they are listed.
         pub const CODECS: &[CodecEntry] = &[
             $(CodecEntry::of::<$gather_type>("gather"),)*
             $(CodecEntry::of::<$linear_type>("linear"),)*
@@ -77,6 +85,10 @@ macro_rules! define_codecs {
         impl Codec {
             /// The codec of a name and its keys, with the keys; `None` if no codec has that name.
             pub(crate) fn parse<'a>(name: &'a str, pairs: &'a str) -> Option<Result<(Self, Keys<'a>), SpecError<'a>>> {
+                #[cfg(feature = "std")]
+                if let Some(parsed) = own::parse(name, pairs) {
+                    return Some(parsed.map(|(codec, keys)| (Self::of_own(codec), keys)));
+                }
                 $(if let Some(parsed) = parse::<$gather_type>(name, pairs) {
                     return Some(parsed.map(|(codec, keys)| (Self::Gather(GatherCodec::$gather(codec)), keys)));
                 })*
@@ -99,6 +111,10 @@ macro_rules! define_codecs {
                     $(Self::Linear(LinearCodec::$linear(codec)) => {
                         Self::Linear(LinearCodec::$linear(Spelled::with_density(codec, density)))
                     })*
+                    #[cfg(feature = "std")]
+                    Self::Gather(GatherCodec::Own(own)) => Self::Gather(GatherCodec::Own(own.with_density(density))),
+                    #[cfg(feature = "std")]
+                    Self::Linear(LinearCodec::Own(_)) => *self,
                     Self::Linear(LinearCodec::DenseSum(_)) | Self::Gossip(_) => *self,
                 }
             }
@@ -106,7 +122,11 @@ macro_rules! define_codecs {
 
         impl AsUnitCodec for GatherCodec {
             fn as_unit_codec(&self) -> &dyn EncodeUnit {
-                match self { $(Self::$gather(codec) => codec,)* }
+                match self {
+                    $(Self::$gather(codec) => codec,)*
+                    #[cfg(feature = "std")]
+                    Self::Own(codec) => codec,
+                }
             }
         }
 
@@ -115,6 +135,8 @@ macro_rules! define_codecs {
                 match self {
                     Self::DenseSum(_) => &Dense::F32,
                     $(Self::$linear(codec) => codec,)*
+                    #[cfg(feature = "std")]
+                    Self::Own(codec) => codec,
                 }
             }
         }
@@ -133,6 +155,8 @@ macro_rules! define_codecs {
                 match self {
                     Self::DenseSum(codec) => codec,
                     $(Self::$linear(codec) => codec,)*
+                    #[cfg(feature = "std")]
+                    Self::Own(codec) => codec.rounds(),
                 }
             }
         }
@@ -149,6 +173,8 @@ macro_rules! define_codecs {
             fn described(&self) -> &dyn Described {
                 match self {
                     $(Self::Gather(GatherCodec::$gather(codec)) => codec,)*
+                    #[cfg(feature = "std")]
+                    Self::Gather(GatherCodec::Own(codec)) | Self::Linear(LinearCodec::Own(codec)) => codec,
                     Self::Linear(LinearCodec::DenseSum(_)) => &Dense::F32,
                     $(Self::Linear(LinearCodec::$linear(codec)) => codec,)*
                     $(Self::Gossip(GossipCodec::$gossip(codec)) => codec,)*
@@ -214,8 +240,19 @@ impl CodecId {
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         let mut names = CODECS.iter().flat_map(|entry| entry.names);
-        names.find(|(_, id)| *id == Some(self)).map(|(name, _)| *name)
+        let name = names.find(|(_, id)| *id == Some(self)).map(|(name, _)| *name);
+        #[cfg(feature = "std")]
+        return name.or_else(|| own::name_of(self));
+        #[cfg(not(feature = "std"))]
+        name
     }
+}
+
+/// All codecs that have a spelling in this process: those of this crate, then those of other crates, in the
+/// order in which they were [registered](crate::experiments::OwnCodec::register).
+#[cfg(feature = "std")]
+pub fn codecs() -> impl Iterator<Item = CodecEntry> {
+    CODECS.iter().copied().chain(own::listed())
 }
 
 /// The codec of type `C`, if `name` is one of its names.
@@ -237,6 +274,15 @@ impl AsUnitCodec for Codec {
 }
 
 impl Codec {
+    #[cfg(feature = "std")]
+    fn of_own(codec: Own) -> Self {
+        if codec.is_linear() {
+            Self::Linear(LinearCodec::Own(codec))
+        } else {
+            Self::Gather(GatherCodec::Own(codec))
+        }
+    }
+
     /// Every gradient as it is: `none`.
     pub const NONE: Self = Self::Gather(GatherCodec::Dense(Dense::F32));
 

@@ -7,5 +7,7 @@ pub(crate) mod codecs;
 pub use crate::codec::{Capabilities, CodecEntry, Law};
 pub(crate) use bodies::AnyBody;
 pub(crate) use codecs::AsUnitCodec;
+#[cfg(feature = "std")]
+pub use codecs::codecs;
 pub use codecs::{CODECS, GatherCodec, GossipCodec, LinearCodec};
 pub(crate) use codecs::{NAMES, kind_of};

@@ -56,4 +56,11 @@ impl StepKey {
     pub fn stream(&self, unit: u32) -> Stream {
         Stream::new(self.seed, self.step, unit, self.source.word(), Purpose::Caller)
     }
+
+    /// The draws of a [codec of another crate](crate::experiments) in `unit`: separate from those of this
+    /// crate's codecs and from those of the caller.
+    #[must_use]
+    pub fn experiment(&self, unit: u32) -> Stream {
+        Stream::new(self.seed, self.step, unit, self.source.word(), Purpose::Experiment)
+    }
 }

@@ -74,6 +74,8 @@ pub(crate) enum Purpose {
     Selection = 1,
     /// For callers: initial weights, shuffles, masks.
     Caller = 2,
+    /// For codecs of other crates.
+    Experiment = 3,
 }
 
 /// A random-access stream of draws.

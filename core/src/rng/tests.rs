@@ -92,7 +92,7 @@ fn related_streams() -> Vec<Stream> {
     let stream = |&(seed, step, unit, source): &(u64, u64, u32, u32), purpose| {
         Stream::new(seed, step, unit, source, purpose)
     };
-    let purposes = [Purpose::Rounding, Purpose::Selection, Purpose::Caller];
+    let purposes = [Purpose::Rounding, Purpose::Selection, Purpose::Caller, Purpose::Experiment];
     keys.iter().flat_map(|key| purposes.map(|purpose| stream(key, purpose))).collect()
 }
 

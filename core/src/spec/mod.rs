@@ -7,6 +7,8 @@ pub(crate) mod rules;
 pub(crate) mod schedule;
 
 use crate::codec::PacketSize;
+#[cfg(feature = "std")]
+use crate::codec::own;
 use crate::gradient::layout::{LayoutRef, TensorRef};
 use crate::gradient::unit::Unit;
 use crate::keys::{Keys, MEMORY, MemoryChoice, Printer, SpecError, Words};
@@ -14,6 +16,9 @@ use crate::registry::NAMES;
 use crate::registry::codecs::Codec;
 use crate::spec::schedule::warm_up;
 use core::fmt;
+
+/// What the names of codecs of other crates begin with.
+const OF_OTHERS: &str = "x:";
 
 const UNIT: Words<bool> = Words { words: &["model", "tensor"], values: &[false, true] };
 
@@ -94,10 +99,28 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// Names of the codecs.
+    /// Names of the codecs, also of those of other crates that are registered in this process.
     #[must_use]
     pub fn names() -> &'static [&'static str] {
+        #[cfg(feature = "std")]
+        return own::all_names(NAMES);
+        #[cfg(not(feature = "std"))]
         NAMES
+    }
+
+    /// Name and keys of a spelling, at the `:` between them. The name of a codec of another crate begins with
+    /// `x:`.
+    ///
+    /// # Examples
+    /// ```
+    /// assert_eq!(gradwire::Spec::split("topk:density=0.01"), ("topk", "density=0.01"));
+    /// assert_eq!(gradwire::Spec::split("x:blocks:len=64"), ("x:blocks", "len=64"));
+    /// ```
+    #[must_use]
+    pub fn split(spelling: &str) -> (&str, &str) {
+        let start = if spelling.starts_with(OF_OTHERS) { OF_OTHERS.len() } else { 0 };
+        let end = spelling[start..].find(':').map_or(spelling.len(), |at| start + at);
+        (&spelling[..end], spelling.get(end + 1..).unwrap_or(""))
     }
 
     /// A codec with the memory that it has by default, the whole model in one unit.
@@ -117,9 +140,9 @@ impl Spec {
     /// # Errors
     /// [`SpecError`], which names the key and what is allowed.
     pub fn parse(spelling: &str) -> Result<Self, SpecError<'_>> {
-        let (name, pairs) = spelling.split_once(':').unwrap_or((spelling, ""));
-        let (codec, keys) =
-            Codec::parse(name, pairs).unwrap_or(Err(SpecError::UnknownCodec { name, known: NAMES }))?;
+        let (name, pairs) = Self::split(spelling);
+        let (codec, keys) = Codec::parse(name, pairs)
+            .unwrap_or(Err(SpecError::UnknownCodec { name, known: Self::names() }))?;
         let warmup = keys.number("warmup", "a whole number from 0 to 4294967295", |_| true)?;
         let packets = keys.value("max_packet_bytes", "a whole number from 64 to 65536", |value| {
             value.parse().ok().and_then(PacketSize::new)

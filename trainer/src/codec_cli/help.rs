@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use gradwire::registry::{CODECS, CodecEntry};
+use gradwire::registry::{CodecEntry, codecs};
 use gradwire::{Spec, SpecError};
 
 use super::error::CliError;
@@ -20,13 +20,13 @@ pub struct HelpArgs {
 
 pub(super) fn run(args: &HelpArgs, out: &mut impl Write) -> Result<(), CliError> {
     let name = args.name.as_str();
-    let names = || CODECS.iter().flat_map(|entry| entry.names).map(|(name, _)| *name);
-    let Some(entry) = CODECS.iter().find(|entry| entry.names.iter().any(|(known, _)| *known == name)) else {
-        let known: Vec<&str> = names().collect();
-        let reason = format!("no codec; expected one of {}{}", known.join(", "), hint(name, names()));
+    let Some(entry) = codecs().find(|entry| entry.names.iter().any(|(known, _)| *known == name)) else {
+        let known = Spec::names();
+        let near = hint(name, known.iter().copied());
+        let reason = format!("no codec; expected one of {}{near}", known.join(", "));
         return Err(CliError::Spec { spelling: name.to_owned(), reason });
     };
-    write_entry(name, entry, out).map_err(CliError::Output)
+    write_entry(name, &entry, out).map_err(CliError::Output)
 }
 
 fn write_entry(name: &str, entry: &CodecEntry, out: &mut impl Write) -> io::Result<()> {
@@ -54,14 +54,14 @@ fn write_entry(name: &str, entry: &CodecEntry, out: &mut impl Write) -> io::Resu
 
 /// The shortest spelling: the name, with the keys of its first example if it needs some.
 fn plain(name: &str, entry: &CodecEntry) -> String {
-    let of_name = entry.examples.iter().filter(|example| example.split(':').next() == Some(name));
+    let of_name = entry.examples.iter().filter(|example| Spec::split(example).0 == name);
     let mut plain = std::iter::once(name).chain(of_name.copied());
     plain.find(|spelling| Spec::parse(spelling).is_ok()).unwrap_or(name).to_owned()
 }
 
 /// The spelling with another value of a key.
 fn with(plain: &str, key: &str, value: &str) -> String {
-    let (name, pairs) = plain.split_once(':').unwrap_or((plain, ""));
+    let (name, pairs) = Spec::split(plain);
     let others = pairs.split(',').filter(|pair| !pair.is_empty() && pair.split('=').next() != Some(key));
     let own = format!("{key}={value}");
     format!("{name}:{}", others.map(str::to_owned).chain([own]).collect::<Vec<_>>().join(","))
@@ -80,7 +80,7 @@ fn default(plain: &str, key: &str) -> Option<String> {
     let same = Spec::parse(plain).ok()?;
     // The canonical spelling has some keys always.
     let printed = same.to_string();
-    let pairs = printed.split_once(':').map_or("", |(_, pairs)| pairs).split(',');
+    let pairs = Spec::split(&printed).1.split(',');
     let shown = pairs.filter_map(|pair| pair.split_once('=')).find(|(other, _)| *other == key);
     if let Some((_, value)) = shown {
         return Some(value.to_owned());
@@ -116,9 +116,8 @@ mod tests {
 
     #[test]
     fn every_key_of_every_codec_says_what_it_allows() {
-        for (name, _) in CODECS.iter().flat_map(|entry| entry.names) {
-            let entry =
-                CODECS.iter().find(|entry| entry.names.iter().any(|(known, _)| known == name)).unwrap();
+        for (name, entry) in codecs().flat_map(|entry| entry.names.iter().map(move |(name, _)| (name, entry)))
+        {
             let text = help(name).unwrap();
             for key in entry.keys.split_whitespace() {
                 assert!(text.contains(&format!("  {key} ")), "{name}: {key}: {text}");

@@ -95,7 +95,9 @@ impl<'g> Job<'g> {
 /// Says which file, codec (or rules) and tensor an error is about.
 pub(super) fn explain(gradient: &Gradient, codec: &str, error: EncodeError) -> CliError {
     let place = match error {
-        EncodeError::NonFiniteInput { index } | EncodeError::ValueOverflow { index } => gradient.place(index),
+        EncodeError::NonFiniteInput { index }
+        | EncodeError::ValueOverflow { index }
+        | EncodeError::Experiment { index, .. } => gradient.place(index),
         _ => None,
     };
     gradient.fault(FileFault::Encode { codec: codec.to_owned(), error, place: Place(place) })

@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 use std::sync::LazyLock;
 
-use gradwire::registry::{CODECS, CodecEntry};
+use gradwire::Spec;
+use gradwire::registry::{CodecEntry, codecs};
 use serde::Serialize;
 
 use super::error::CliError;
@@ -35,7 +36,7 @@ struct Name {
 }
 
 impl Entry {
-    fn of(entry: &CodecEntry) -> Self {
+    fn of(entry: CodecEntry) -> Self {
         let name = |&(name, id): &(&'static str, Option<gradwire::format::CodecId>)| Name {
             name,
             number: id.map(gradwire::format::CodecId::number),
@@ -90,7 +91,7 @@ pub(super) fn write_words<'a>(
 }
 
 pub(super) fn run(args: &ListArgs, out: &mut impl Write) -> Result<(), CliError> {
-    let entries: Vec<Entry> = CODECS.iter().map(Entry::of).collect();
+    let entries: Vec<Entry> = codecs().map(Entry::of).collect();
     if args.json {
         return entries.iter().try_for_each(|entry| json::write_line(out, entry));
     }
@@ -104,9 +105,7 @@ fn write_text(entries: &[Entry], out: &mut impl Write) -> io::Result<()> {
 }
 
 static HELP: LazyLock<String> = LazyLock::new(|| {
-    let names = CODECS.iter().flat_map(|entry| entry.names).map(|(name, _)| *name);
-    let names: Vec<&str> = names.collect();
-    format!("Codecs: {}. `trainer codec help NAME` shows the keys of one.", names.join(", "))
+    format!("Codecs: {}. `trainer codec help NAME` shows the keys of one.", Spec::names().join(", "))
 });
 
 /// The names of all codecs, for the help of commands that take one.

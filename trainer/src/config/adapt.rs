@@ -2,9 +2,9 @@
 
 use std::fmt::Display;
 
-use gradwire::registry::CODECS;
+use gradwire::registry::codecs;
 use gradwire::state::MemoryChoice;
-use gradwire::{Density, Selection, Spec};
+use gradwire::{Density, Gather, Selection, Spec};
 
 use super::check::refuse;
 use super::{ConfigError, RunCodec, RunConfig, ScheduleKind, TransportKind};
@@ -26,8 +26,7 @@ fn with_density(adapt: &Adapt) -> Vec<&'static str> {
     let is_refused =
         |spec: &Spec| matches!(adapt, Adapt::Gravac(_)) && gravac_conflicts(&(*spec).into()).is_err();
     let has = |spec: Spec| spec.codec.density().is_some() && !is_refused(&spec);
-    let entries = CODECS
-        .iter()
+    let entries = codecs()
         .filter(|entry| entry.examples.first().is_some_and(|plain| Spec::parse(plain).is_ok_and(has)));
     entries.flat_map(|entry| entry.names).map(|(name, _)| *name).collect()
 }
@@ -101,8 +100,13 @@ fn by_layer_conflicts(settings: &AccordionSettings, codec: &RunCodec) -> Result<
     unit_conflicts(densities, codec)
 }
 
-/// `redsync` never sends a whole unit, and inside of its frames no other codec can take its place.
+/// A codec of another crate is told one density. `redsync` never sends a whole unit, and inside of its frames
+/// no other codec can take its place.
 fn unit_conflicts(mut densities: impl Iterator<Item = Density>, codec: &RunCodec) -> Result<(), ConfigError> {
+    refuse(
+        codec.spec.codec.parser().is_some(),
+        format!("adapt with codec = {codec}: a codec of another crate has one density for all tensors"),
+    )?;
     refuse(
         codec.spec.codec.name() == "redsync" && densities.any(|density| density.fraction() == 1.0),
         format!(
@@ -118,6 +122,12 @@ fn gravac_conflicts(codec: &RunCodec) -> Result<(), ConfigError> {
         codec.spec.memory == MemoryChoice::None,
         format!(
             "adapt = gravac with codec = {codec}: without a memory, what is not sent is lost; use memory=ef"
+        ),
+    )?;
+    refuse(
+        codec.spec.codec.parser().is_some(),
+        format!(
+            "adapt = gravac with codec = {codec}: it needs gains, which codecs of other crates do not have"
         ),
     )?;
     refuse(

@@ -1,6 +1,6 @@
 //! Defaults, ranges and conflicts.
 
-use gradwire::registry::{CODECS, CodecEntry};
+use gradwire::registry::{CodecEntry, codecs};
 use gradwire::state::MemoryChoice;
 use gradwire::{Codec, Spec, UnitPolicy};
 
@@ -303,11 +303,11 @@ fn sum_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
 
 /// The names of codecs whose frames hold some coordinates.
 fn sparsifiers() -> Vec<&'static str> {
-    let is_sparse = |entry: &&CodecEntry| {
+    let is_sparse = |entry: &CodecEntry| {
         let mut specs = entry.examples.iter().filter_map(|example| Spec::parse(example).ok());
         specs.any(|spec| spec.codec.sparse_values().is_some())
     };
-    CODECS.iter().filter(is_sparse).flat_map(|entry| entry.names).map(|(name, _)| *name).collect()
+    codecs().filter(is_sparse).flat_map(|entry| entry.names).map(|(name, _)| *name).collect()
 }
 
 /// The link that is planned for.

@@ -14,7 +14,7 @@ mod ticks;
 pub use self::results::csv;
 use self::results::csv_line;
 use askama::Template;
-use gradwire::registry::CODECS;
+use gradwire::registry::codecs;
 use gradwire::state::MemoryChoice;
 
 use self::headline::{Headline, Piece, headlines};
@@ -140,7 +140,7 @@ fn codec_words(comparison: &Comparison) -> Vec<CodecWords> {
 }
 
 fn summary(name: &str) -> &'static str {
-    let entry = CODECS.iter().find(|entry| entry.names.iter().any(|(known, _)| *known == name));
+    let entry = codecs().find(|entry| entry.names.iter().any(|(known, _)| *known == name));
     entry.map_or("", |entry| entry.summary)
 }
 
@@ -266,7 +266,7 @@ fn units(comparison: &Comparison) -> Option<String> {
 /// Whether each tensor is a unit of its own; none for codecs that have no such choice.
 fn cuts(entry: &Entry) -> Option<bool> {
     let spec = entry.config.codec.spec;
-    let about = CODECS.iter().find(|codec| codec.names.iter().any(|(name, _)| *name == spec.codec.name()))?;
+    let about = codecs().find(|codec| codec.names.iter().any(|(name, _)| *name == spec.codec.name()))?;
     about.keys.split(' ').any(|key| key == "unit").then_some(spec.units.per_tensor)
 }
 

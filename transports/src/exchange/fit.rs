@@ -1,9 +1,9 @@
 //! Whether a codec fits a route.
 
-use gradwire::Codec;
 use gradwire::format::Divisor;
 use gradwire::packets::PacketSize;
 use gradwire::plan::{Group, Plan};
+use gradwire::{Codec, Gather};
 
 use super::error::ExchangeError;
 
@@ -36,7 +36,7 @@ impl Traits {
             has_frames: codec.capabilities().has_frames,
             is_linear: codec.as_linear().is_some(),
             is_sparse: codec.sparse_values().is_some(),
-            has_rounds_first: false,
+            has_rounds_first: codec.rounds_first().is_some(),
         }
     }
 

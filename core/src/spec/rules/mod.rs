@@ -203,6 +203,10 @@ fn conflict(spec: &Spec) -> Option<&'static str> {
     if !spec.codec.as_unit_codec().capabilities().has_frames {
         return Some("this codec has rounds between all workers and no frames, so it cannot be a rule");
     }
+    let other = spec.codec.as_unit_codec().as_experiment();
+    if other.is_some_and(|other| other.shared().is_some()) {
+        return Some("this codec has rounds before its frames, so it cannot be a rule");
+    }
     spec.packets.map(|_| "max_packet_bytes: frames of rules are not cut into packets")
 }
 
