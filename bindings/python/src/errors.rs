@@ -5,6 +5,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::names;
+use crate::own;
 
 create_exception!(
     gradwire,
@@ -20,11 +21,21 @@ create_exception!(
 );
 
 pub(crate) fn encode(error: names::EncodeError) -> PyErr {
-    EncodeError::new_err(error.to_string())
+    let raised = EncodeError::new_err(error.to_string());
+    if matches!(error, names::EncodeError::Experiment { .. }) { caused(raised) } else { raised }
 }
 
 pub(crate) fn decode(error: names::DecodeError) -> PyErr {
-    DecodeError::new_err(error.to_string())
+    let raised = DecodeError::new_err(error.to_string());
+    if matches!(error, names::DecodeError::Experiment { .. }) { caused(raised) } else { raised }
+}
+
+/// With the exception that a codec in Python raised, if it is to blame, as `__cause__`.
+fn caused(raised: PyErr) -> PyErr {
+    if let Some(cause) = own::take_raised() {
+        Python::attach(|py| raised.set_cause(py, Some(cause)));
+    }
+    raised
 }
 
 /// A `ValueError` with this text.

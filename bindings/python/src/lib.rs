@@ -11,6 +11,7 @@ mod fresh;
 mod layout;
 mod memory;
 mod names;
+mod own;
 mod rounds;
 mod view;
 
@@ -32,6 +33,8 @@ mod _core {
     use super::layout::Layout;
     #[pymodule_export]
     use super::memory::Memory;
+    #[pymodule_export]
+    use super::own::{UnitSource, register};
     #[pymodule_export]
     use super::rounds::LinearRound;
 

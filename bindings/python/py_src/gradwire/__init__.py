@@ -33,10 +33,12 @@ from ._core import (
     Limits,
     LinearRound,
     Memory,
+    UnitSource,
     add,
     decode,
     divide,
     inspect,
+    register,
 )
 
 __version__ = VERSION
@@ -53,9 +55,11 @@ __all__ = [
     "Limits",
     "LinearRound",
     "Memory",
+    "UnitSource",
     "__version__",
     "add",
     "decode",
     "divide",
     "inspect",
+    "register",
 ]

@@ -1,4 +1,4 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, NotRequired, Protocol, TypeAlias, TypedDict, final, overload
 
 import numpy as np
@@ -68,6 +68,7 @@ __all__ = [
     "Limits",
     "LinearRound",
     "Memory",
+    "UnitSource",
     "_Tensors",
     "_carry_over",
     "_encode_beside",
@@ -77,6 +78,7 @@ __all__ = [
     "decode",
     "divide",
     "inspect",
+    "register",
 ]
 
 CODECS: Final[str]
@@ -182,6 +184,23 @@ class Codec:
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
+
+class _OwnCodec(Protocol):
+    def encode(self, values: _F32, source: UnitSource, /) -> Any: ...
+    def decode(self, body: bytes, length: int, /) -> Any: ...
+
+@final
+class UnitSource:
+    @property
+    def step(self) -> int: ...
+    @property
+    def unit(self) -> int: ...
+    @property
+    def density(self) -> float | None: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def shared_seed(self) -> int: ...
 
 @final
 class Memory:
@@ -293,6 +312,17 @@ def add(
 ) -> None: ...
 def inspect(frame: _Buffer | Frame, layout: _LayoutLike | None = None, *, max_elements: int = 268435456) -> _FrameInfo: ...
 def divide(acc: _Buffer, contributors: int) -> int | None: ...
+def register(
+    name: str,
+    make: Callable[..., _OwnCodec],
+    *,
+    number: int,
+    law: Literal["exact", "rounded", "none"] = "rounded",
+    keys: str = "",
+    summary: str = "",
+    examples: Sequence[str] | None = None,
+    density: float | None = None,
+) -> None: ...
 
 # For gradwire.torch.
 def _carry_over(codec: Codec, before: Memory, memory: Memory, units: Sequence[tuple[int, int, int, bool]]) -> None: ...

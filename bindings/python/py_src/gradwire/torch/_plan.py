@@ -57,18 +57,20 @@ def codec_of(spelling: str, dense_below: int) -> Codec:
         raise ValueError(f"{spelling}: it mixes models of neighbours, which is not what DDP does")
     if codec.max_packet_bytes is not None:
         raise ValueError(f"{spelling}: max_packet_bytes: frames are not cut into packets here")
-    keys = {part.split("=")[0] for part in spelling.partition(":")[2].split(",") if part}
+    # The name of a codec of one's own begins with `x:`.
+    _, colon, pairs = spelling.removeprefix("x:").partition(":")
+    keys = {part.split("=")[0] for part in pairs.split(",") if part}
     if "clip" in keys:
         raise ValueError(
             f"{spelling}: clip: it bounds the norm of a rank's whole gradient, which is not known when the first part is sent; "
             "leave clip out"
         )
-    if "unit=model" in spelling.partition(":")[2].split(","):
+    if "unit=model" in pairs.split(","):
         raise ValueError(f"{spelling}: unit=model: DDP cuts the model into buckets; expected unit=tensor")
     wanted = [] if "unit" in keys else ["unit=tensor"]
     if not keys & {"dense_below", "dense_1d"}:
         wanted.append(f"dense_below={dense_below}")
-    separator = "," if ":" in spelling else ":"
+    separator = "," if colon else ":"
     try:
         return Codec(spelling + separator + ",".join(wanted)) if wanted else codec
     except ValueError:
