@@ -358,6 +358,8 @@ check_lab() {
   need_library zmq libzmq3-dev
   need_command python3 python3
   need_command ip iproute2
+  need_command nft nftables
+  need_command sysctl procps
   need_command ethtool ethtool
   need_command pgrep procps
   timeout -k 5 "$lab_seconds" tests/lab/run.py

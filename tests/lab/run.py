@@ -4,8 +4,9 @@
 usage: run.py [NAME ...]
 
 A name is that of a module, a class or a test, such as network_test or hostile_test.HostileTest; without any, all run.
-Builds what it needs with cargo. Needs root, or a kernel that gives users namespaces of their own; ip and tc (iproute2);
-ethtool; nsenter, taskset and unshare (util-linux), and mpirun and libzmq for the tests of those. Standard library only.
+Builds what it needs with cargo. Needs root, or a kernel that gives users namespaces of their own; ip, ss and tc
+(iproute2); nft (nftables); sysctl (procps); ethtool; nsenter, taskset and unshare (util-linux), and mpirun and libzmq for
+the tests of those. Standard library only.
 """
 
 import sys
