@@ -78,6 +78,16 @@ def test_codecs_are_listed_and_measured(tmp_path: Path) -> None:
     assert gradwire(tmp_path, "--version").stdout.strip() == version("gradwire")
 
 
+def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
+    for arguments in (["list"], ["--help"]):
+        command = [sys.executable, "-m", "gradwire", *arguments]
+        with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as one:
+            assert one.stdout is not None
+            assert one.stderr is not None
+            one.stdout.close()
+            assert (one.stderr.read(), one.wait()) == ("", 0), arguments
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -7,6 +7,7 @@ float16 arrays. The flat gradient is the arrays in the order of the file. A fram
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 import time
@@ -124,14 +125,19 @@ def encode(arguments: argparse.Namespace) -> None:
     print(f"{arguments.frame}: {len(frame)} bytes, {ratio:.1f} times smaller than float32")
 
 
+def layout_like(path: Path | None) -> Layout | None:
+    """The layout of a gradient file, if one is given."""
+    return None if path is None else Layout({name: array.shape for name, array in read(path).items()})
+
+
 def decode(arguments: argparse.Namespace) -> None:
     """One frame to a gradient file."""
     ensure_free(arguments.gradient, arguments.force, arguments.frame, arguments.like)
     frame = arguments.frame.read_bytes()
-    if arguments.like is not None:
-        layout = Layout({name: array.shape for name, array in read(arguments.like).items()})
-    else:
-        units = gradwire.inspect(frame)["units"]
+    layout = layout_like(arguments.like)
+    if layout is None:
+        # Enough for an honest frame, and not a gigabyte for a hundred bytes.
+        units = gradwire.inspect(frame, max_elements=max(1 << 22, len(frame) << 12))["units"]
         layout = Layout(max((unit["start"] + unit["len"] for unit in units), default=0))
     values = gradwire.decode(frame, layout)
     whole(arguments.gradient, lambda path: write(path, layout, values))
@@ -140,7 +146,7 @@ def decode(arguments: argparse.Namespace) -> None:
 
 def inspect(arguments: argparse.Namespace) -> None:
     """Every field of a frame, and its units."""
-    fields = gradwire.inspect(arguments.frame.read_bytes())
+    fields = gradwire.inspect(arguments.frame.read_bytes(), layout_like(arguments.like))
     shown = {
         "codec": fields["codec"],
         "version": fields["version"],
@@ -225,11 +231,12 @@ def parser() -> argparse.ArgumentParser:
     read_back = command("decode", decode, "write the gradient that a frame decodes to")
     read_back.add_argument("frame", type=Path)
     read_back.add_argument("gradient", type=Path)
-    read_back.add_argument("--like", type=Path, help="a gradient file with the layout of the frame")
     for writes in (made, read_back):
         writes.add_argument("--force", action="store_true", help="overwrite the result if it exists")
     shown = command("inspect", inspect, "show every field of a frame, and its units")
     shown.add_argument("frame", type=Path)
+    for reads in (read_back, shown):
+        reads.add_argument("--like", type=Path, help="a gradient file with the layout of the frame")
     measured = command("bench", bench, "measure codecs on a gradient file: bytes, error, time")
     measured.add_argument("gradient", type=Path)
     measured.add_argument("codecs", nargs="*", help=f"spellings; else {' '.join(BENCHED)}")
@@ -240,9 +247,15 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> int:
     """Runs one command; an error is one line."""
-    arguments = parser().parse_args()
     try:
-        arguments.run(arguments)
+        try:
+            arguments = parser().parse_args()
+            arguments.run(arguments)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever reads has seen enough. Python would flush the rest when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError, OverflowError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
