@@ -125,9 +125,13 @@ class SlowTest(unittest.TestCase):
             lines = scene.ends()
             self.assertEqual([line["contributors"] for line in lines], [2, 2, 2])
             self.assertGreater(max(line["compute_ns"] for line in lines), 1.2e9, "the steps are too short")
-            self.assertEqual(scene.network.forgotten(WORKER), 0)
-            for process in [scene.server, scene.worker]:
-                self.assertNotRegex(process.all(), "is silent|is here again|is gone: nothing")
+            said = scene.server.all() + scene.worker.all()
+            self.assertNotIn("is gone: nothing", said)
+            # An end that gets no time on a busy machine gives no sign of life, and is silent until it does.
+            silences = said.count(" is silent")
+            self.assertEqual(said.count(" is here again; nothing was lost"), silences, said)
+            if not silences:
+                self.assertEqual(scene.network.forgotten(WORKER), 0)
 
     def test_a_worker_that_sleeps_until_its_connection_is_forgotten(self):
         with Scene(["--steps", 1000000, *SMALL], rate=10) as scene:
