@@ -21,7 +21,7 @@ declare -A purpose=(
   [features]="the codec crate's own tests pass with each set of features"
   [test]="all tests pass: small packages in debug, the trainer in release"
   [no_std]="the codec crate builds for bare metal and for wasm, and the bare-metal example links"
-  [firmware]="a Cortex-M4F under QEMU makes and reads the frames that this machine makes, in the memory that docs/microcontrollers.md states"
+  [firmware]="a Cortex-M4F under QEMU makes and reads the frames that this machine makes, from Rust and from C, in the memory that docs/microcontrollers.md states"
   [msrv]="each package builds with the oldest compiler that it declares"
   [platforms]="the codec crate and the transports compile for Windows (GNU) and for macOS (Apple silicon); nothing of it is run"
   [package]="the three published packages build from their archives, which hold licences and README"
@@ -213,6 +213,7 @@ check_firmware() {
   echo "encoder and decoder take $code bytes of code, $constants of constants, and $ram bytes of RAM beside the caller's buffers"
   ((0 < code && code <= 24 * 1024)) || fail "not within 24 KiB of code"
   ((0 < ram && ram <= 4 * 1024)) || fail "not within 4 KiB of RAM"
+  same_frames_from_c
 }
 
 check_msrv() {
@@ -466,10 +467,9 @@ check_c() {
   cargo clippy --locked --all-targets --manifest-path "$package/Cargo.toml" -- -D warnings
   cargo test --locked --manifest-path "$package/Cargo.toml"
   "$package/install.sh" "$scratch/prefix" dev
-  c_symbols_are_listed "$scratch/prefix/lib"
   local strict=(-Wall -Wextra -Werror -pedantic) library=$scratch/prefix/lib/libgradwire.a
   local include=-I$scratch/prefix/include libraries=("$library" -lm -lpthread -ldl)
-  for program in examples/{first,decode,train} tests/{api,exchange,hostile}; do
+  for program in examples/{first,decode,train} tests/{abi,api,exchange,hostile,rounds}; do
     if command -v clang >/dev/null; then
       clang -std=c99 "${strict[@]}" -fsyntax-only "$include" "$package/$program.c"
     fi
@@ -479,27 +479,31 @@ check_c() {
   done
   g++ -std=c++17 "${strict[@]}" -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all "$include" \
     "$package/examples/model.cpp" "${libraries[@]}" -o "$scratch/model"
+  c_interface_is_listed "$scratch"
   "$scratch/first"
   "$scratch/train"
   "$scratch/model"
   "$scratch/decode" tests/golden/topk_rice.bin
   "$scratch/api" tests/golden/none.bin
   "$scratch/exchange"
+  "$scratch/rounds"
   # What it makes and leaves behind is meant to be there until the end.
   ASAN_OPTIONS=detect_leaks=0 "$scratch/hostile" tests/bad
   valgrind --quiet --error-exitcode=9 --leak-check=full "$scratch/api-plain" tests/golden/none.bin
   valgrind --quiet --error-exitcode=9 --leak-check=full "$scratch/exchange-plain"
+  valgrind --quiet --error-exitcode=9 --leak-check=full "$scratch/rounds-plain"
   valgrind --quiet --error-exitcode=9 "$scratch/hostile-plain" tests/bad
   c_finds_what_is_installed "$scratch"
 }
 
-# c_symbols_are_listed FOLDER: of libraries. What a program of an older minor version calls must stay.
-c_symbols_are_listed() {
-  local exported
-  exported=$(nm -D --defined-only "$1/libgradwire.so" | awk '{ print $3 }' | LC_ALL=C sort)
-  diff bindings/c/abi.txt - <<<"$exported" || fail "libgradwire.so exports other symbols than bindings/c/abi.txt"
-  if grep -v '^gw_' bindings/c/abi.txt; then fail "exported without the prefix gw_"; fi
-  readelf -d "$1/libgradwire.so" | grep -F "SONAME" | grep -qF "[libgradwire.so.0]" || fail "another soname"
+# c_interface_is_listed FOLDER: with what was built: symbols, sizes of objects (on machines of 64 bits), and the numbers of
+# results. What a program of an older minor version calls must stay.
+c_interface_is_listed() {
+  local library=$1/prefix/lib/libgradwire.so
+  { nm -D --defined-only "$library" | awk '{ print $3 }' | LC_ALL=C sort && "$1/abi"; } | diff bindings/c/abi.txt - ||
+    fail "the interface (>) differs from bindings/c/abi.txt (<)"
+  if nm -D --defined-only "$library" | grep -v ' gw_'; then fail "exported without the prefix gw_"; fi
+  readelf -d "$library" | grep -F "SONAME" | grep -qF "[libgradwire.so.0]" || fail "another soname"
 }
 
 # c_finds_what_is_installed FOLDER: below its `prefix`, by pkg-config and by CMake, shared and static.
@@ -705,6 +709,34 @@ same_frames_on_device() {
   (($(grep -c '^frame [0-9a-f]' "$host") == frames)) || fail "$frames frames were expected ($build)"
   grep -v '^memory: ' "$device" | cmp - "$host" || fail "the frames of the device are not those of this machine ($build)"
   echo "$frames frames are the same ($build)"
+}
+
+# same_frames_from_c: what the C program prints on the emulated device is what `same_frames_on_device small` found. Its code
+# is counted without the program, and without memcpy and the like, which every C library has.
+same_frames_from_c() {
+  need_command clang clang
+  need_component clippy
+  local scratch=$CARGO_TARGET_DIR/embedded target=thumbv7em-none-eabihf package=$root/bindings/c lld code ram
+  local flags=(--target="$target" -mcpu=cortex-m4 -mfpu=fpv4-sp-d16 -mfloat-abi=hard -ffreestanding -Oz -ffunction-sections)
+  flags+=(-std=c99 -Wall -Wextra -Werror -pedantic)
+  cargo clippy --locked --manifest-path "$package/Cargo.toml" --profile small --no-default-features --target "$target" -- -D warnings
+  "$package/install.sh" "$scratch" small "$target"
+  diff <(sed -n '/linking finds what/,/Each codec has/p' "$scratch/include/gradwire.h" | grep -o 'gw_[a-z0-9_]*') \
+    <(nm "$scratch/lib/libgradwire.a" 2>/dev/null | awk '$2 == "T" && /gw_/ { print $3 }' | LC_ALL=C sort -u) ||
+    fail "the header lists other functions (<) than the library without a heap has (>)"
+  clang "${flags[@]}" "-I$scratch/include" -c "$package/examples/embedded.c" -o "$scratch/embedded.o"
+  clang "${flags[@]}" -c tests/firmware/board.c -o "$scratch/board.o"
+  lld=$(rustc --print sysroot)/lib/rustlib/$(rustc -vV | sed -n 's/^host: //p')/bin/rust-lld
+  (cd tests/firmware && "$lld" -flavor gnu -T board.ld --gc-sections --icf=all -Map="$scratch/map" -o "$scratch/embedded" \
+    "$scratch"/{board.o,embedded.o,lib/libgradwire.a})
+  timeout 600 qemu-system-arm -cpu cortex-m4 -machine mps2-an386 -nographic -semihosting-config enable=on,target=native \
+    -kernel "$scratch/embedded" >"$logs/device-c.txt" || fail "the C program ended with an error"
+  grep -v '^memory: ' "$logs/device-c.txt" | cmp - "$logs/host-small.txt" || fail "the frames of the C program are other ones"
+  code=$(awk '/libgradwire[.]a[(]gradwire.*:[(][.]text/ { print $3 }' "$scratch/map" | sed 's/^/0x/' | paste -sd+)
+  code=$((code)) ram=$(awk '$1 == "memory:" { print $3 }' "$logs/device-c.txt")
+  echo "the same frames from C: $code bytes of code, and $ram bytes of stack"
+  ((0 < code && code <= 26 * 1024)) || fail "not within 26 KiB of code"
+  ((0 < ram && ram <= 4 * 1024)) || fail "not within 4 KiB of RAM"
 }
 
 # unpack_mpich FOLDER: Debian's MPICH, with a compiler wrapper that knows where it lies.

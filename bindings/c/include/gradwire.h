@@ -326,6 +326,11 @@ typedef uint32_t gw_result;
 #define GW_ERROR_NOT_VOID 218
 
 /**
+ * No round has begun, or none is left.
+ */
+#define GW_ERROR_NO_ROUND 219
+
+/**
  * The codec's payloads cannot be summed, so this route does not take it.
  */
 #define GW_EXCHANGE_NOT_LINEAR 301
@@ -619,6 +624,18 @@ typedef struct gw_memory gw_memory;
  * Threads: many may use it at once.
  */
 typedef struct gw_outline gw_outline;
+
+/**
+ * The rounds of one unit of a codec with GW_CAN_SUM, for programs that have an all-reduce of their own: that
+ * of MPI, or NCCL. The exchange runs them by itself.
+ *
+ * For each unit: gw_rounds_begin; then, until gw_rounds_advance says that no round is left, replace what
+ * gw_rounds_payload points to by its reduction over all ranks, and call gw_rounds_advance. Units whose
+ * payloads travel at the same time need an object each.
+ *
+ * Threads: one at a time.
+ */
+typedef struct gw_rounds gw_rounds;
 
 /* ======== Simple: codecs ======== */
 
@@ -933,24 +950,6 @@ gw_result gw_encoder_set_source(gw_encoder *encoder,
                                 uint32_t rank);
 
 /**
- * Sets the share of the coordinates that is sent from now on.
- *
- * Errors: GW_ENCODE_SCRATCH_TOO_SMALL when the encoder was made for less, GW_ERROR_NOT_SUPPORTED for a
- * codec that has no density, GW_ERROR_OUT_OF_RANGE outside of 1e-9 to 1, GW_ERROR_NULL_POINTER,
- * GW_ERROR_NOT_AN_OBJECT.
- */
-gw_result gw_encoder_set_density(gw_encoder *encoder,
-                                 double density);
-
-/**
- * Sets the epoch, counted from 0: the density is then that of the warm-up that the spelling asks for.
- *
- * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
- */
-gw_result gw_encoder_set_epoch(gw_encoder *encoder,
-                               uint64_t epoch);
-
-/**
  * Says with every frame how its mean is to be formed: 0 divides each sum by the number of ranks, which
  * is the default; 1 divides each coordinate by the number of frames that held it.
  *
@@ -960,12 +959,12 @@ gw_result gw_encoder_set_divide_by_senders(gw_encoder *encoder,
                                            uint32_t senders);
 
 /**
- * The most bytes that a frame of this encoder can have, whatever the gradient.
+ * The most bytes of a frame of `elements` numbers in one unit, by any codec: the macro GW_FRAME_BOUND as
+ * a function. With `unit=tensor`, ask gw_encoder_frame_bound.
  *
- * Errors: GW_ENCODE_TOO_LARGE when no frame could hold it, GW_ERROR_NULL_POINTER,
- * GW_ERROR_NOT_AN_OBJECT.
+ * Threads: any, at any time.
  */
-gw_result gw_encoder_frame_bound(const gw_encoder *encoder, size_t *bytes);
+size_t gw_frame_bound(size_t elements);
 
 /**
  * Encodes a gradient of `count` values, as many as the layout has, into a frame at `out`, which has room
@@ -990,6 +989,35 @@ gw_result gw_encode(gw_encoder *encoder,
                     uint8_t *out,
                     size_t room,
                     size_t *written);
+
+/**
+ * The coordinate that the last encode failed at, counted from the start of the layout.
+ *
+ * Errors: GW_ERROR_NO_SUCH_ERROR when it succeeded, or failed for another reason, GW_ERROR_NULL_POINTER,
+ * GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_encoder_error_index(const gw_encoder *encoder,
+                                 size_t *index);
+
+/**
+ * Why the last encode failed, in words and with its numbers; an empty text if it succeeded. As
+ * gw_codec_explain.
+ *
+ * Errors: GW_ENCODE_BUFFER_TOO_SMALL, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_encoder_error_text(const gw_encoder *encoder, char *out, size_t room, size_t *needed);
+
+/**
+ * Writes a void frame, after an encode that a value of the gradient failed: the message that tells the
+ * other ranks not to wait, and why. `room` is at least GW_VOID_BYTES.
+ *
+ * Errors: GW_ENCODE_BUFFER_TOO_SMALL: `*written` is then the bytes that suffice. GW_ERROR_NO_SUCH_ERROR
+ * when the last encode did not fail at a value, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_encode_void(const gw_encoder *encoder,
+                         uint8_t *out,
+                         size_t room,
+                         size_t *written);
 
 /**
  * As gw_encode, for values in half precision (IEEE binary16), as their bits.
@@ -1040,41 +1068,30 @@ gw_result gw_encode_packets(gw_encoder *encoder,
                             void *context);
 
 /**
- * The coordinate that the last encode failed at, counted from the start of the layout.
+ * Sets the share of the coordinates that is sent from now on.
  *
- * Errors: GW_ERROR_NO_SUCH_ERROR when it succeeded, or failed for another reason, GW_ERROR_NULL_POINTER,
+ * Errors: GW_ENCODE_SCRATCH_TOO_SMALL when the encoder was made for less, GW_ERROR_NOT_SUPPORTED for a
+ * codec that has no density, GW_ERROR_OUT_OF_RANGE outside of 1e-9 to 1, GW_ERROR_NULL_POINTER,
  * GW_ERROR_NOT_AN_OBJECT.
  */
-gw_result gw_encoder_error_index(const gw_encoder *encoder,
-                                 size_t *index);
+gw_result gw_encoder_set_density(gw_encoder *encoder,
+                                 double density);
 
 /**
- * Why the last encode failed, in words and with its numbers; an empty text if it succeeded. As
- * gw_codec_explain.
+ * Sets the epoch, counted from 0: the density is then that of the warm-up that the spelling asks for.
  *
- * Errors: GW_ENCODE_BUFFER_TOO_SMALL, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
  */
-gw_result gw_encoder_error_text(const gw_encoder *encoder, char *out, size_t room, size_t *needed);
+gw_result gw_encoder_set_epoch(gw_encoder *encoder,
+                               uint64_t epoch);
 
 /**
- * Writes a void frame, after an encode that a value of the gradient failed: the message that tells the
- * other ranks not to wait, and why. `room` is at least GW_VOID_BYTES.
+ * The most bytes that a frame of this encoder can have, whatever the gradient.
  *
- * Errors: GW_ENCODE_BUFFER_TOO_SMALL: `*written` is then the bytes that suffice. GW_ERROR_NO_SUCH_ERROR
- * when the last encode did not fail at a value, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ * Errors: GW_ENCODE_TOO_LARGE when no frame could hold it, GW_ERROR_NULL_POINTER,
+ * GW_ERROR_NOT_AN_OBJECT.
  */
-gw_result gw_encode_void(const gw_encoder *encoder,
-                         uint8_t *out,
-                         size_t room,
-                         size_t *written);
-
-/**
- * The most bytes of a frame of `elements` numbers in one unit, by any codec: the macro GW_FRAME_BOUND as
- * a function. With `unit=tensor`, ask gw_encoder_frame_bound.
- *
- * Threads: any, at any time.
- */
-size_t gw_frame_bound(size_t elements);
+gw_result gw_encoder_frame_bound(const gw_encoder *encoder, size_t *bytes);
 
 /* ======== Simple: reading ======== */
 
@@ -1087,18 +1104,6 @@ size_t gw_frame_bound(size_t elements);
  * Called with each value of a frame, and its place in the gradient.
  */
 typedef void (*gw_value_visitor)(void *context, size_t index, float value);
-
-/**
- * Of the bytes of a stream that begin a frame, GW_HEADER_BYTES at least: how many bytes the whole frame
- * has. The number comes from the sender; compare it with what you are ready to read.
- *
- * Errors: GW_DECODE_TRUNCATED for fewer bytes than a header, GW_DECODE_BAD_MAGIC,
- * GW_DECODE_UNSUPPORTED_VERSION, GW_DECODE_UNKNOWN_CODEC, GW_DECODE_UNKNOWN_FLAG,
- * GW_DECODE_INVALID_FIELD, GW_ERROR_NULL_POINTER. Threads: any.
- */
-gw_result gw_frame_length(const uint8_t *bytes,
-                          size_t byte_count,
-                          uint64_t *length);
 
 /**
  * Allocates and reads a frame. gw_frame_free frees it.
@@ -1117,6 +1122,31 @@ gw_result gw_frame_new(const uint8_t *bytes,
  * Errors: GW_ERROR_NOT_ALLOCATED for a frame in the caller's memory, GW_ERROR_NOT_AN_OBJECT.
  */
 gw_result gw_frame_free(gw_frame *frame);
+
+/**
+ * Reads a frame, checks all of it, and adds `weight` times its values to a sum: gw_frame_new,
+ * gw_frame_add and gw_frame_free in one. On an error the sum is as it was.
+ *
+ * Errors: as gw_frame_new and gw_frame_add. Threads: any, at any time.
+ */
+gw_result gw_add(const uint8_t *bytes,
+                 size_t byte_count,
+                 const gw_layout *layout,
+                 float weight,
+                 float *sum,
+                 size_t count);
+
+/**
+ * Of the bytes of a stream that begin a frame, GW_HEADER_BYTES at least: how many bytes the whole frame
+ * has. The number comes from the sender; compare it with what you are ready to read.
+ *
+ * Errors: GW_DECODE_TRUNCATED for fewer bytes than a header, GW_DECODE_BAD_MAGIC,
+ * GW_DECODE_UNSUPPORTED_VERSION, GW_DECODE_UNKNOWN_CODEC, GW_DECODE_UNKNOWN_FLAG,
+ * GW_DECODE_INVALID_FIELD, GW_ERROR_NULL_POINTER. Threads: any.
+ */
+gw_result gw_frame_length(const uint8_t *bytes,
+                          size_t byte_count,
+                          uint64_t *length);
 
 /**
  * The step that the frame belongs to.
@@ -1157,19 +1187,6 @@ gw_result gw_void_read(const uint8_t *bytes,
                        uint64_t *step,
                        size_t *index);
 
-/**
- * Reads a frame, checks all of it, and adds `weight` times its values to a sum: gw_frame_new,
- * gw_frame_add and gw_frame_free in one. On an error the sum is as it was.
- *
- * Errors: as gw_frame_new and gw_frame_add. Threads: any, at any time.
- */
-gw_result gw_add(const uint8_t *bytes,
-                 size_t byte_count,
-                 const gw_layout *layout,
-                 float weight,
-                 float *sum,
-                 size_t count);
-
 /* ======== Memory and buffers of your own ======== */
 
 /**
@@ -1183,17 +1200,6 @@ gw_result gw_add(const uint8_t *bytes,
  * Threads: any, at any time.
  */
 size_t gw_codec_size(void);
-
-/**
- * Makes a codec of a spelling, in the caller's memory. The spelling is not needed afterwards.
- *
- * Errors: GW_ERROR_SPELLING (gw_codec_explain says what is wrong), GW_ERROR_NOT_UTF8, and those of every
- * object: GW_ERROR_NULL_POINTER, GW_ERROR_MISALIGNED, GW_ERROR_OBJECT_TOO_SMALL.
- */
-gw_result gw_codec_init(void *memory,
-                        size_t size,
-                        const char *spelling,
-                        gw_codec **codec);
 
 /**
  * Bytes of a layout.
@@ -1239,6 +1245,17 @@ gw_result gw_limits_init(void *memory,
                          size_t size,
                          const gw_layout *layout,
                          gw_limits **limits);
+
+/**
+ * Makes a codec of a spelling, in the caller's memory. The spelling is not needed afterwards.
+ *
+ * Errors: GW_ERROR_SPELLING (gw_codec_explain says what is wrong), GW_ERROR_NOT_UTF8, and those of every
+ * object: GW_ERROR_NULL_POINTER, GW_ERROR_MISALIGNED, GW_ERROR_OBJECT_TOO_SMALL.
+ */
+gw_result gw_codec_init(void *memory,
+                        size_t size,
+                        const char *spelling,
+                        gw_codec **codec);
 
 /**
  * Bytes of an encoder for this codec and layout.
@@ -1332,7 +1349,53 @@ gw_result gw_outline_init(void *memory,
                           const gw_limits *limits,
                           gw_outline **outline);
 
+/**
+ * Bytes of an object for the rounds of any unit of this codec and layout.
+ *
+ * Errors: GW_EXCHANGE_NOT_LINEAR for a codec without GW_CAN_SUM, GW_ERROR_WRONG_LENGTH when they cannot be
+ * addressed, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_rounds_size(const gw_codec *codec,
+                         const gw_layout *layout,
+                         size_t *bytes);
+
+/**
+ * Makes the object in the caller's memory, for rank 0 and seed 0. The codec is copied; the layout must stay.
+ *
+ * Errors: as gw_rounds_size, and those of every object.
+ */
+gw_result gw_rounds_init(void *memory,
+                         size_t size,
+                         const gw_codec *codec,
+                         const gw_layout *layout,
+                         gw_rounds **rounds);
+
 /* ======== Exchange ======== */
+
+/**
+ * A piece of work was done. Send what is queued, and call again.
+ */
+#define GW_WORKED 0
+
+/**
+ * A message is missing, or one has not left. Call again when one came or left, or at the deadline.
+ */
+#define GW_WAITING 1
+
+/**
+ * All of it is done.
+ */
+#define GW_DONE 2
+
+/**
+ * Time that never comes.
+ */
+#define GW_NEVER UINT64_MAX
+
+/**
+ * Bytes of a tag: which message of which step this is. It travels with the message, as it is.
+ */
+#define GW_TAG_BYTES 20
 
 /**
  * A sum where the codec allows it, a server for packets, else all-gather.
@@ -1361,48 +1424,15 @@ gw_result gw_outline_init(void *memory,
 
 /**
  * Rank 0 is a member that receives all frames and answers with the mean, as f32. With packets, a step needs
- * the frames of rank 0 alone.
+ * the frames of rank 0 alone. gw_exchange_new_server has another server, and another codec for the way back.
  */
 #define GW_ROUTE_SERVER 5
 
 /**
- * A piece of work was done. Send what is queued, and call again.
+ * Payloads are summed by the ranks, each a segment: two messages wait for each other instead of two for each
+ * rank, as on a ring. For codecs with GW_CAN_SUM.
  */
-#define GW_WORKED 0
-
-/**
- * A message is missing, or one has not left. Call again when one came or left, or at the deadline.
- */
-#define GW_WAITING 1
-
-/**
- * All of it is done.
- */
-#define GW_DONE 2
-
-/**
- * Bytes of a tag: which message of which step this is. It travels with the message, as it is.
- */
-#define GW_TAG_BYTES 20
-
-/**
- * Time that never comes.
- */
-#define GW_NEVER UINT64_MAX
-
-/**
- * Allocates an exchange of gradients of that layout by a codec, on a route. Both are copied.
- * gw_exchange_free frees it.
- *
- * Errors: GW_ERROR_OUT_OF_RANGE for a route that GW_ROUTE_ does not name, GW_EXCHANGE_NOT_LINEAR,
- * GW_EXCHANGE_NO_FRAMES, GW_EXCHANGE_NOT_SPARSE, GW_EXCHANGE_GOSSIP and GW_EXCHANGE_PACKETS for a codec
- * that the route does not take, GW_ERROR_NOT_SUPPORTED for the key `clip`, GW_ERROR_LAYOUT for a layout
- * of gw_layout_init_opaque, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT, GW_ERROR_NO_HEAP.
- */
-gw_result gw_exchange_new(const gw_codec *codec,
-                          const gw_layout *layout,
-                          uint32_t route,
-                          gw_exchange **exchange);
+#define GW_ROUTE_OWNERS 6
 
 /**
  * Frees an exchange. NULL is nothing to free.
@@ -1465,6 +1495,28 @@ gw_result gw_exchange_complete(gw_exchange *exchange,
                                uint32_t *progress);
 
 /**
+ * Of the last step that is done: how many ranks are in the mean, the bytes of this rank's frame or
+ * payload, and the coordinates that it sent. Each may be NULL.
+ *
+ * Errors: GW_EXCHANGE_NOT_STARTED without a step, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_exchange_report(const gw_exchange *exchange,
+                             size_t *contributors,
+                             size_t *frame_bytes,
+                             size_t *sent_values);
+
+/**
+ * Why the last step failed, in words, with the rank that caused it; an empty text if it did not. As
+ * gw_codec_explain.
+ *
+ * Errors: GW_ENCODE_BUFFER_TOO_SMALL, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_exchange_error_text(const gw_exchange *exchange,
+                                 char *out,
+                                 size_t room,
+                                 size_t *needed);
+
+/**
  * The next message to send: its number, its receiver, its tag of GW_TAG_BYTES and its bytes. `*bytes` is
  * NULL if nothing is queued. The bytes stay where they are until gw_exchange_sent, gw_exchange_no_room or
  * gw_exchange_not_sent is called with the number, or the step is over.
@@ -1522,6 +1574,21 @@ gw_result gw_exchange_receive(gw_exchange *exchange,
                               size_t byte_count);
 
 /**
+ * Message number `i` of those that the exchange waits for now, counted from 0, the most urgent first: its
+ * sender and its tag. For networks that wait for messages by name; any other message may be handed in too.
+ * With `*count` above 1, so many messages are meant, whose tags differ in the last four bytes only: they
+ * count up from there, little-endian.
+ *
+ * Errors: GW_ERROR_OUT_OF_RANGE for a number from which on nothing is waited for, GW_ERROR_NULL_POINTER,
+ * GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_exchange_wanted(gw_exchange *exchange,
+                             size_t i,
+                             uint32_t *from,
+                             uint8_t *tag,
+                             uint32_t *count);
+
+/**
  * When to call again, even if nothing arrives.
  *
  * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
@@ -1536,6 +1603,15 @@ gw_result gw_exchange_deadline(const gw_exchange *exchange, uint64_t *time);
 gw_result gw_exchange_peer_lost(gw_exchange *exchange, uint32_t rank);
 
 /**
+ * Of a network that waits by name: none of the messages that gw_exchange_wanted named last comes from that
+ * rank any more. Other messages of it may have arrived.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_exchange_not_here(gw_exchange *exchange,
+                               uint32_t rank);
+
+/**
  * The network has failed: so does the step.
  *
  * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
@@ -1543,26 +1619,45 @@ gw_result gw_exchange_peer_lost(gw_exchange *exchange, uint32_t rank);
 gw_result gw_exchange_fail(gw_exchange *exchange);
 
 /**
- * Of the last step that is done: how many ranks are in the mean, the bytes of this rank's frame or
- * payload, and the coordinates that it sent. Each may be NULL.
+ * Allocates an exchange of gradients of that layout by a codec, on a route. Both are copied.
+ * gw_exchange_free frees it.
  *
- * Errors: GW_EXCHANGE_NOT_STARTED without a step, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ * Errors: GW_ERROR_OUT_OF_RANGE for a route that GW_ROUTE_ does not name, GW_EXCHANGE_NOT_LINEAR,
+ * GW_EXCHANGE_NO_FRAMES, GW_EXCHANGE_NOT_SPARSE, GW_EXCHANGE_GOSSIP and GW_EXCHANGE_PACKETS for a codec
+ * that the route does not take, GW_ERROR_NOT_SUPPORTED for the key `clip`, GW_ERROR_LAYOUT for a layout
+ * of gw_layout_init_opaque, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT, GW_ERROR_NO_HEAP.
  */
-gw_result gw_exchange_report(const gw_exchange *exchange,
-                             size_t *contributors,
-                             size_t *frame_bytes,
-                             size_t *sent_values);
+gw_result gw_exchange_new(const gw_codec *codec,
+                          const gw_layout *layout,
+                          uint32_t route,
+                          gw_exchange **exchange);
 
 /**
- * Why the last step failed, in words, with the rank that caused it; an empty text if it did not. As
- * gw_codec_explain.
+ * As gw_exchange_new, for steps in at most `messages` parts of neighbouring units: while the messages of one
+ * travel, the next is encoded. The mean has the same bits. For codecs with several units, such as those with
+ * `unit=tensor`.
  *
- * Errors: GW_ENCODE_BUFFER_TOO_SMALL, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ * Errors: as gw_exchange_new; GW_EXCHANGE_ONE_MESSAGE for a server and for GW_ROUTE_TREE,
+ * GW_ERROR_OUT_OF_RANGE for 0.
  */
-gw_result gw_exchange_error_text(const gw_exchange *exchange,
-                                 char *out,
-                                 size_t room,
-                                 size_t *needed);
+gw_result gw_exchange_new_pipelined(const gw_codec *codec,
+                                    const gw_layout *layout,
+                                    uint32_t route,
+                                    size_t messages,
+                                    gw_exchange **exchange);
+
+/**
+ * As gw_exchange_new with GW_ROUTE_SERVER, for a server of any rank, which sends the mean back by the codec
+ * `downlink`. What that codec keeps stays at the server. NULL is "none": the mean as f32. All ranks pass the
+ * same.
+ *
+ * Errors: as gw_exchange_new, also for the downlink.
+ */
+gw_result gw_exchange_new_server(const gw_codec *codec,
+                                 const gw_layout *layout,
+                                 uint32_t server,
+                                 const gw_codec *downlink,
+                                 gw_exchange **exchange);
 
 /**
  * Sets the share of the coordinates that is sent from the next step on, from 1e-9 to 1. All ranks set
@@ -1573,6 +1668,206 @@ gw_result gw_exchange_error_text(const gw_exchange *exchange,
  */
 gw_result gw_exchange_set_density(gw_exchange *exchange,
                                   double density);
+
+/**
+ * Sets the epoch, counted from 0, for the steps from here on: the density is then that of the warm-up that
+ * the spelling asks for. All ranks set the same for the same steps.
+ *
+ * Errors: GW_EXCHANGE_BUSY during a step, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_exchange_set_epoch(gw_exchange *exchange,
+                                uint64_t epoch);
+
+/**
+ * Of a server, for the steps from here on: the fewest frames with which a step succeeds, its own included; 0
+ * is all, which is the default without packets. Frames that come too late go back to the memories of their
+ * ranks.
+ *
+ * Errors: GW_EXCHANGE_NO_DOWNLINK on a route without a server, GW_ERROR_NULL_POINTER,
+ * GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_exchange_set_quorum(gw_exchange *exchange,
+                                 size_t quorum);
+
+/**
+ * Of a server, for the steps from here on: how long it waits for frames, in nanoseconds, before it goes on
+ * with those of a quorum. By default until the deadline of the step.
+ *
+ * Errors: as gw_exchange_set_quorum.
+ */
+gw_result gw_exchange_set_patience(gw_exchange *exchange,
+                                   uint64_t nanoseconds);
+
+/* ======== Rounds of linear codecs ======== */
+
+/**
+ * The sum of floats, in whatever order, the same at all ranks.
+ */
+#define GW_SUM_F32 0
+
+/**
+ * The sum of int32_t.
+ */
+#define GW_SUM_I32 1
+
+/**
+ * The largest of floats.
+ */
+#define GW_MAX_F32 2
+
+/**
+ * The smallest of int32_t.
+ */
+#define GW_MIN_I32 3
+
+/**
+ * The bitwise and of uint32_t.
+ */
+#define GW_AND_U32 4
+
+/**
+ * The sum of uint8_t, modulo 256.
+ */
+#define GW_SUM_U8 5
+
+/**
+ * Allocates the object for rounds. gw_rounds_free frees it.
+ *
+ * Errors: as gw_rounds_init, and GW_ERROR_NO_HEAP.
+ */
+gw_result gw_rounds_new(const gw_codec *codec, const gw_layout *layout, gw_rounds **rounds);
+
+/**
+ * Frees what gw_rounds_new made. NULL is nothing to free.
+ *
+ * Errors: GW_ERROR_NOT_ALLOCATED for an object in the caller's memory, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_rounds_free(gw_rounds *rounds);
+
+/**
+ * Sets seed and rank, as gw_encoder_set_source.
+ *
+ * Errors: as gw_encoder_set_source.
+ */
+gw_result gw_rounds_set_source(gw_rounds *rounds, uint64_t seed, uint32_t rank);
+
+/**
+ * How many units a gradient has: all ranks go through the rounds of each.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_rounds_units(const gw_rounds *rounds, size_t *units);
+
+/**
+ * Begins the rounds of unit number `unit`, counted from 0, of a gradient of `count` values, as many as the
+ * layout has. Rounds that were not finished are forgotten, as if they had not begun.
+ *
+ * The memory, NULL for a codec without GW_CAN_KEEP, must stay until the rounds are over, and nobody may
+ * change it meanwhile. It changes in the last gw_rounds_advance, or in gw_rounds_abandon.
+ *
+ * Errors: GW_ERROR_OUT_OF_RANGE for a unit that is not there; GW_ENCODE_NON_FINITE_INPUT,
+ * GW_ENCODE_VALUE_OVERFLOW, GW_ENCODE_MEMORY_INCOMPLETE, GW_ENCODE_MEMORY_REFUSED, GW_ENCODE_NOT_BUILT;
+ * GW_ERROR_WRONG_LENGTH, GW_ERROR_WRONG_LAYOUT, GW_ERROR_NULL_POINTER, GW_ERROR_MISALIGNED,
+ * GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_rounds_begin(gw_rounds *rounds,
+                          size_t unit,
+                          uint64_t step,
+                          const float *values,
+                          size_t count,
+                          gw_memory *memory);
+
+/**
+ * What is to be reduced in this round: `*payload` points to `*elements` numbers, which are to be replaced by
+ * their reduction over all ranks; `*reduction` is one of GW_SUM_F32 and the like, which also says of what
+ * type they are. They stay where they are until the object is used the next time.
+ *
+ * Errors: GW_ERROR_NO_ROUND before gw_rounds_begin and after the last round, GW_ERROR_NULL_POINTER,
+ * GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_rounds_payload(gw_rounds *rounds,
+                            uint32_t *reduction,
+                            void **payload,
+                            size_t *elements);
+
+/**
+ * Takes the reduced payload of `contributors` ranks, the same number in every round. `*more` becomes 1 when
+ * there is another round. Else it becomes 0: the mean of the unit is then in its place of `mean`, which has
+ * `count` values, as many as the layout has, and the memory keeps what is not in it.
+ *
+ * Errors, with nothing changed: GW_ERROR_NO_ROUND, GW_ERROR_OUT_OF_RANGE for no ranks, for another number
+ * than before, or for more than the payloads can sum, GW_ERROR_WRONG_LENGTH, GW_ERROR_OVERLAP when the mean
+ * is the residual, GW_ERROR_NULL_POINTER, GW_ERROR_MISALIGNED, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_rounds_advance(gw_rounds *rounds,
+                            uint32_t contributors,
+                            float *mean,
+                            size_t count,
+                            uint32_t *more);
+
+/**
+ * Gives up: the memory's residual becomes residual + gradient, so that nothing is lost. Also after the last
+ * gw_rounds_advance, when the mean must be refused.
+ *
+ * Errors: GW_ERROR_NO_ROUND when nothing has begun, or it was given up before, GW_ERROR_NULL_POINTER,
+ * GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_rounds_abandon(gw_rounds *rounds);
+
+/* ======== Without a heap ======== */
+
+/*
+ * The library that `install.sh PREFIX small TARGET` builds allocates nothing and needs no operating
+ * system. Its functions are these; linking finds what is not there:
+ *
+ *   gw_codec_size, gw_draw, gw_encode, gw_encode_void, gw_encoder_error_index,
+ *   gw_encoder_error_text, gw_encoder_init, gw_encoder_set_divide_by_senders,
+ *   gw_encoder_set_source, gw_encoder_size, gw_format_version_max, gw_format_version_min,
+ *   gw_frame_add, gw_frame_bound, gw_frame_each, gw_frame_init, gw_frame_length, gw_frame_size,
+ *   gw_frame_step, gw_layout_elements, gw_layout_fingerprint, gw_layout_init,
+ *   gw_layout_init_opaque, gw_layout_size, gw_limits_init, gw_limits_set_max_body_bytes,
+ *   gw_limits_set_max_elements, gw_limits_set_max_entries, gw_limits_set_max_magnitude,
+ *   gw_limits_set_max_scratch_words, gw_limits_set_max_units, gw_limits_size, gw_memory_clear,
+ *   gw_memory_decay, gw_memory_give_back, gw_memory_init, gw_memory_keep, gw_memory_load,
+ *   gw_memory_norm, gw_memory_remap, gw_memory_rescale, gw_memory_residual, gw_memory_save,
+ *   gw_memory_size, gw_none_init, gw_qsgd_init, gw_result_name, gw_result_text, gw_topk_init,
+ *   gw_version_number, gw_void_read.
+ *
+ * Each codec has a constructor here, because one that reads spellings would link all of them. A codec
+ * that was made so is like any other, in any library. Frames that need what small machines leave out
+ * (docs/microcontrollers.md) are refused with GW_DECODE_NOT_BUILT. GW_FRAME_BOUND says how much room a
+ * frame needs. A fault of the library, elsewhere GW_ERROR_PANIC, is an undefined instruction here.
+ */
+
+/**
+ * A share of the coordinates as gw_topk_init takes it, computed by the compiler.
+ */
+#define GW_DENSITY(share) ((uint32_t)((share) * 1e9 + 0.5))
+
+/**
+ * As gw_codec_init with "topk:density=…". The density is GW_DENSITY(0.01), say: in billionths, because many
+ * small machines have no instructions for double.
+ *
+ * Errors: GW_ERROR_OUT_OF_RANGE for 0 and above a billion, and those of every object.
+ */
+gw_result gw_topk_init(void *memory,
+                       size_t size,
+                       uint32_t density,
+                       gw_codec **codec);
+
+/**
+ * As gw_codec_init with "qsgd:bits=…,entropy=fixed".
+ *
+ * Errors: GW_ERROR_OUT_OF_RANGE outside of 2 to 8, and those of every object.
+ */
+gw_result gw_qsgd_init(void *memory, size_t size, uint32_t bits, gw_codec **codec);
+
+/**
+ * As gw_codec_init with "none": every value as it is.
+ *
+ * Errors: those of every object.
+ */
+gw_result gw_none_init(void *memory, size_t size, gw_codec **codec);
 
 /* ======== Limits ======== */
 

@@ -1,39 +1,26 @@
 //! A codec, as a spelling describes it.
 
-use crate::raw::{
-    Object, Outcome, Place, Placed, allocate, boundary, free, give, give_text, object, object_mut, text,
-};
-use crate::results::{GW_ERROR_NOT_SUPPORTED, GW_ERROR_OUT_OF_RANGE, GW_ERROR_SPELLING, gw_result};
-use codecs::registry::Law;
-use codecs::state::MemoryChoice;
-use codecs::{Codec, Density, Spec};
-use std::ffi::{c_char, c_void};
+use crate::method::Method;
+use crate::raw::{Object, Placed};
+use codecs::Spec;
 
 /// A codec with its memory and its units, as a spelling describes it: "topk:density=0.01,values=q8". See
 /// docs/c.md for the codecs and their keys.
 ///
 /// Threads: many may read it at once; none may change it meanwhile.
-pub struct gw_codec(#[allow(dead_code, reason = "its place is what counts")] Placed<Spec>);
+pub struct gw_codec(#[allow(dead_code, reason = "its place is what counts")] Placed<Chosen>);
 
-impl Object for gw_codec {
-    type Value = Spec;
-    const TAG: u64 = u64::from_le_bytes(*b"gw_codec");
+/// What a spelling or a constructor chose.
+#[derive(Clone, Copy)]
+pub(crate) struct Chosen {
+    pub(crate) spec: Spec,
+    pub(crate) method: &'static dyn Method,
 }
 
-/// Makes frames: gw_encoder_init takes it.
-pub const GW_CAN_ENCODE: u32 = 1;
-/// Its payloads can be summed by an all-reduce.
-pub const GW_CAN_SUM: u32 = 2;
-/// Has a memory: gw_memory_init takes it.
-pub const GW_CAN_KEEP: u32 = 4;
-/// Its memory has momentum.
-pub const GW_CAN_MOMENTUM: u32 = 8;
-/// Sent + kept = residual + gradient, bit for bit.
-pub const GW_CAN_EXACT: u32 = 16;
-/// Has a density: gw_codec_set_density takes it.
-pub const GW_CAN_DENSITY: u32 = 32;
-/// The spelling asks for packets: gw_encode_packets takes its encoder.
-pub const GW_CAN_PACKETS: u32 = 64;
+impl Object for gw_codec {
+    type Value = Chosen;
+    const TAG: u64 = u64::from_le_bytes(*b"gw_codec");
+}
 
 /// Bytes of a codec.
 ///
@@ -41,163 +28,4 @@ pub const GW_CAN_PACKETS: u32 = 64;
 #[unsafe(no_mangle)]
 pub extern "C" fn gw_codec_size() -> usize {
     gw_codec::ROOM.bytes().unwrap_or(0)
-}
-
-/// Makes a codec of a spelling, in the caller's memory. The spelling is not needed afterwards.
-///
-/// Errors: GW_ERROR_SPELLING (gw_codec_explain says what is wrong), GW_ERROR_NOT_UTF8, and those of every
-/// object: GW_ERROR_NULL_POINTER, GW_ERROR_MISALIGNED, GW_ERROR_OBJECT_TOO_SMALL.
-///
-/// # Safety
-/// As the manual says of pointers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gw_codec_init(
-    memory: *mut c_void,
-    size: usize,
-    spelling: *const c_char,
-    codec: *mut *mut gw_codec,
-) -> gw_result {
-    // SAFETY: the caller's pointers are what the manual says.
-    boundary(|| unsafe {
-        let place = Place::<gw_codec>::open(memory, size)?;
-        let spec = Spec::parse(text(spelling)?).map_err(|_| GW_ERROR_SPELLING)?;
-        place.write(spec, codec)
-    })
-}
-
-/// Allocates a codec. gw_codec_free frees it.
-///
-/// Errors: as gw_codec_init, and GW_ERROR_NO_HEAP.
-///
-/// # Safety
-/// As the manual says of pointers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gw_codec_new(spelling: *const c_char, codec: *mut *mut gw_codec) -> gw_result {
-    // SAFETY: the caller's pointers are what the manual says.
-    boundary(|| unsafe {
-        allocate(gw_codec_size(), codec, |memory, size| gw_codec_init(memory, size, spelling, codec))
-    })
-}
-
-/// Frees what gw_codec_new made. NULL is nothing to free.
-///
-/// Errors: GW_ERROR_NOT_ALLOCATED for a codec in the caller's memory, GW_ERROR_NOT_AN_OBJECT.
-///
-/// # Safety
-/// As the manual says of pointers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gw_codec_free(codec: *mut gw_codec) -> gw_result {
-    // SAFETY: the caller's pointers are what the manual says.
-    boundary(|| unsafe { free(codec, |_| ()) })
-}
-
-/// Writes what is wrong with a spelling, in words: which key, and what is allowed. For a spelling without
-/// fault it writes an empty text. Texts are cut off to `room` bytes with their zero byte; `*needed`,
-/// which may be NULL, becomes the bytes of the whole.
-///
-/// Errors: GW_ENCODE_BUFFER_TOO_SMALL when the text was cut off, GW_ERROR_NULL_POINTER,
-/// GW_ERROR_NOT_UTF8.
-///
-/// # Safety
-/// As the manual says of pointers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gw_codec_explain(
-    spelling: *const c_char,
-    out: *mut c_char,
-    room: usize,
-    needed: *mut usize,
-) -> gw_result {
-    // SAFETY: the caller's pointers are what the manual says.
-    boundary(|| unsafe {
-        match Spec::parse(text(spelling)?) {
-            Ok(_) => give_text("", out, room, needed),
-            Err(error) => give_text(error, out, room, needed),
-        }
-    })
-}
-
-/// Writes the spelling of a codec, in its shortest form, as gw_codec_explain writes its text.
-///
-/// Errors: GW_ENCODE_BUFFER_TOO_SMALL, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
-///
-/// # Safety
-/// As the manual says of pointers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gw_codec_spelling(
-    codec: *const gw_codec,
-    out: *mut c_char,
-    room: usize,
-    needed: *mut usize,
-) -> gw_result {
-    // SAFETY: the caller's pointers are what the manual says.
-    boundary(|| unsafe { give_text(object(codec)?, out, room, needed) })
-}
-
-/// What a codec can do: a sum of the constants GW_CAN_.
-///
-/// Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
-///
-/// # Safety
-/// As the manual says of pointers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gw_codec_capabilities(codec: *const gw_codec, can: *mut u32) -> gw_result {
-    // SAFETY: the caller's pointers are what the manual says.
-    boundary(|| unsafe { give(can, capabilities(object(codec)?)) })
-}
-
-fn capabilities(spec: &Spec) -> u32 {
-    let can = spec.codec.capabilities();
-    let flags = [
-        (GW_CAN_ENCODE, makes_frames(&spec.codec)),
-        (GW_CAN_SUM, spec.codec.as_linear().is_some()),
-        (GW_CAN_KEEP, spec.memory != MemoryChoice::None),
-        (GW_CAN_MOMENTUM, spec.memory == MemoryChoice::Momentum),
-        (GW_CAN_EXACT, can.law == Law::Exact),
-        (GW_CAN_DENSITY, spec.codec.density().is_some()),
-        (GW_CAN_PACKETS, spec.packets.is_some()),
-    ];
-    flags.iter().filter(|(_, holds)| *holds).map(|(flag, _)| flag).sum()
-}
-
-pub(crate) fn makes_frames(codec: &Codec) -> bool {
-    codec.capabilities().has_frames
-}
-
-/// The share of the coordinates that the codec sends.
-///
-/// Errors: GW_ERROR_NOT_SUPPORTED for a codec that has no density, GW_ERROR_NULL_POINTER,
-/// GW_ERROR_NOT_AN_OBJECT.
-///
-/// # Safety
-/// As the manual says of pointers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gw_codec_density(codec: *const gw_codec, density: *mut f64) -> gw_result {
-    // SAFETY: the caller's pointers are what the manual says.
-    boundary(|| unsafe {
-        let found = object(codec)?.codec.density().ok_or(GW_ERROR_NOT_SUPPORTED)?;
-        give(density, found.fraction())
-    })
-}
-
-/// Sets the share of the coordinates that the codec sends, from 1e-9 to 1. Encoders that were made of it
-/// keep theirs: gw_encoder_set_density.
-///
-/// Errors: GW_ERROR_NOT_SUPPORTED for a codec that has no density, GW_ERROR_OUT_OF_RANGE,
-/// GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
-///
-/// # Safety
-/// As the manual says of pointers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gw_codec_set_density(codec: *mut gw_codec, density: f64) -> gw_result {
-    // SAFETY: the caller's pointers are what the manual says.
-    boundary(|| unsafe {
-        let spec = object_mut(codec)?;
-        spec.codec = at_density(&spec.codec, density)?;
-        Ok(())
-    })
-}
-
-pub(crate) fn at_density(codec: &Codec, density: f64) -> Outcome<Codec> {
-    codec.density().ok_or(GW_ERROR_NOT_SUPPORTED)?;
-    Ok(codec.with_density(Density::new(density).ok_or(GW_ERROR_OUT_OF_RANGE)?))
 }

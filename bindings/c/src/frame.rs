@@ -3,13 +3,14 @@
 use crate::layout::gw_layout;
 use crate::limits::{gw_limits, limits_or};
 use crate::raw::{
-    Object, Outcome, Place, Placed, Size, allocate, boundary, free, give, give_if_wanted, object, slice,
-    slice_mut,
+    Object, Outcome, Place, Placed, Size, boundary, give, give_if_wanted, object, slice, slice_mut,
 };
-use crate::results::{GW_ERROR_NOT_VOID, GW_ERROR_NULL_POINTER, GW_ERROR_WRONG_LENGTH, gw_result};
+use crate::results::{
+    GW_ERROR_NOT_VOID, GW_ERROR_NULL_POINTER, GW_ERROR_OBJECT_TOO_SMALL, GW_ERROR_WRONG_LENGTH, gw_result,
+};
 use codecs::format::{Header, VoidFrame, frame_scratch_len};
-use codecs::{Frame, LayoutRef};
-use std::ffi::c_void;
+use codecs::{DecodeError, Frame, LayoutRef};
+use core::ffi::c_void;
 
 /// A frame that passed every check. What is done with it cannot fail for what it holds. It needs the
 /// bytes that it was read from, which nobody may change.
@@ -80,7 +81,11 @@ pub unsafe extern "C" fn gw_frame_size(
 
 /// # Safety
 /// As [`gw_frame_size`].
-unsafe fn needed(bytes: &[u8], layout: *const gw_layout, limits: *const gw_limits) -> Outcome<usize> {
+pub(crate) unsafe fn needed(
+    bytes: &[u8],
+    layout: *const gw_layout,
+    limits: *const gw_limits,
+) -> Outcome<usize> {
     // SAFETY: the caller's promise.
     let layout = unsafe { &object(layout)?.layout };
     // SAFETY: as above.
@@ -111,45 +116,13 @@ pub unsafe extern "C" fn gw_frame_init(
         let mut place = Place::<gw_frame>::open(memory, size)?;
         let (bytes, layout) = (slice(bytes, byte_count)?, &object(layout)?.layout);
         let limits = limits_or(limits, layout)?;
-        let words = frame_scratch_len(bytes, layout, &limits).map_err(|error| error.code())?;
-        let words = place.rest.array(words, 0u32)?;
-        let parsed = Frame::parse(bytes, layout, &limits, words).map_err(|error| error.code())?;
+        let parsed = Frame::parse(bytes, layout, &limits, place.rest.words()?);
+        let parsed = parsed.map_err(|error| match error {
+            DecodeError::ScratchTooSmall { .. } => GW_ERROR_OBJECT_TOO_SMALL,
+            error => error.code(),
+        })?;
         place.write(Parsed { frame: parsed, len: layout.len() }, frame)
     })
-}
-
-/// Allocates and reads a frame. gw_frame_free frees it.
-///
-/// Errors: as gw_frame_init, and GW_ERROR_NO_HEAP.
-///
-/// # Safety
-/// As the manual says of pointers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gw_frame_new(
-    bytes: *const u8,
-    byte_count: usize,
-    layout: *const gw_layout,
-    limits: *const gw_limits,
-    frame: *mut *mut gw_frame,
-) -> gw_result {
-    // SAFETY: the caller's pointers are what the manual says.
-    boundary(|| unsafe {
-        let size = needed(slice(bytes, byte_count)?, layout, limits)?;
-        let init = |memory, size| gw_frame_init(memory, size, bytes, byte_count, layout, limits, frame);
-        allocate(size, frame, init)
-    })
-}
-
-/// Frees what gw_frame_new made. NULL is nothing to free.
-///
-/// Errors: GW_ERROR_NOT_ALLOCATED for a frame in the caller's memory, GW_ERROR_NOT_AN_OBJECT.
-///
-/// # Safety
-/// As the manual says of pointers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gw_frame_free(frame: *mut gw_frame) -> gw_result {
-    // SAFETY: the caller's pointers are what the manual says.
-    boundary(|| unsafe { free(frame, |_| ()) })
 }
 
 /// The step that the frame belongs to.

@@ -1,9 +1,9 @@
 //! The tensors of a gradient.
 
-use crate::raw::{Object, Outcome, Place, Placed, allocate, boundary, free, give, object, slice, text};
-use crate::results::{GW_ERROR_LAYOUT, GW_ERROR_WRONG_LENGTH, gw_result};
-use codecs::{Layout, LayoutRef};
-use std::ffi::{c_char, c_void};
+use crate::raw::{Object, Place, Placed, boundary, give, object};
+use crate::results::gw_result;
+use codecs::LayoutRef;
+use core::ffi::c_void;
 
 /// The tensors of a gradient, whose values lie in one array, one tensor after the other. Both ends of a
 /// wire have the same layout.
@@ -14,7 +14,18 @@ pub struct gw_layout(#[allow(dead_code, reason = "its place is what counts")] Pl
 /// The layout, and its table if it was allocated.
 pub(crate) struct Held {
     pub(crate) layout: LayoutRef<'static>,
-    table: *mut Layout,
+    #[cfg(feature = "heap")]
+    pub(crate) table: *mut codecs::Layout,
+}
+
+impl Held {
+    fn new(layout: LayoutRef<'static>) -> Self {
+        Self {
+            layout,
+            #[cfg(feature = "heap")]
+            table: core::ptr::null_mut(),
+        }
+    }
 }
 
 impl Object for gw_layout {
@@ -46,7 +57,7 @@ pub unsafe extern "C" fn gw_layout_init(
     // SAFETY: the caller's pointers are what the manual says.
     boundary(|| unsafe {
         let place = Place::<gw_layout>::open(memory, size)?;
-        place.write(Held { layout: LayoutRef::flat(elements), table: std::ptr::null_mut() }, layout)
+        place.write(Held::new(LayoutRef::flat(elements)), layout)
     })
 }
 
@@ -69,90 +80,7 @@ pub unsafe extern "C" fn gw_layout_init_opaque(
     // SAFETY: the caller's pointers are what the manual says.
     boundary(|| unsafe {
         let place = Place::<gw_layout>::open(memory, size)?;
-        let opaque = LayoutRef::opaque(elements, fingerprint);
-        place.write(Held { layout: opaque, table: std::ptr::null_mut() }, layout)
-    })
-}
-
-/// Allocates the layout of one vector of `elements` numbers. gw_layout_free frees it.
-///
-/// Errors: GW_ERROR_NULL_POINTER, GW_ERROR_MISALIGNED, GW_ERROR_NO_HEAP.
-///
-/// # Safety
-/// As the manual says of pointers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gw_layout_new_flat(elements: usize, layout: *mut *mut gw_layout) -> gw_result {
-    // SAFETY: the caller's pointers are what the manual says.
-    boundary(|| unsafe {
-        allocate(gw_layout_size(), layout, |memory, size| gw_layout_init(memory, size, elements, layout))
-    })
-}
-
-/// Allocates a layout of `tensors` tensors. Tensor i has the name `names[i]` and `ranks[i]` dimensions;
-/// `dims` has the dimensions of all tensors, one tensor after the other, `dim_count` numbers in all.
-/// Everything is copied. `names` may be NULL: then no tensor has a name. gw_layout_free frees it.
-///
-/// Errors: GW_ERROR_LAYOUT, GW_ERROR_WRONG_LENGTH when the ranks do not sum to `dim_count`,
-/// GW_ERROR_NOT_UTF8, GW_ERROR_NULL_POINTER, GW_ERROR_MISALIGNED, GW_ERROR_NO_HEAP.
-///
-/// # Safety
-/// As the manual says of pointers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gw_layout_new(
-    tensors: usize,
-    names: *const *const c_char,
-    ranks: *const usize,
-    dims: *const usize,
-    dim_count: usize,
-    layout: *mut *mut gw_layout,
-) -> gw_result {
-    // SAFETY: the caller's pointers are what the manual says.
-    boundary(|| unsafe {
-        let shapes = shapes(slice(ranks, tensors)?, slice(dims, dim_count)?)?;
-        let names = if names.is_null() { &[] } else { slice(names, tensors)? };
-        let mut table = Vec::new();
-        for (i, shape) in shapes.into_iter().enumerate() {
-            let name = names.get(i).map_or(Ok(""), |&name| text(name))?;
-            table.push((name, shape));
-        }
-        let table = Layout::packed(table).map_err(|_| GW_ERROR_LAYOUT)?;
-        allocate(gw_layout_size(), layout, |memory, size| {
-            boundary(|| {
-                let place = Place::<gw_layout>::open(memory, size)?;
-                let table = Box::into_raw(Box::new(table));
-                place.write(Held { layout: (*table).as_ref(), table }, layout)
-            })
-        })
-    })
-}
-
-/// The shape of each tensor.
-fn shapes(ranks: &[usize], mut dims: &[usize]) -> Outcome<Vec<Vec<usize>>> {
-    let mut shapes = Vec::new();
-    for &rank in ranks {
-        let (shape, others) = dims.split_at_checked(rank).ok_or(GW_ERROR_WRONG_LENGTH)?;
-        shapes.push(shape.to_vec());
-        dims = others;
-    }
-    if dims.is_empty() { Ok(shapes) } else { Err(GW_ERROR_WRONG_LENGTH) }
-}
-
-/// Frees what gw_layout_new or gw_layout_new_flat made. Encoders and memories that were made of it must
-/// not be used any more. NULL is nothing to free.
-///
-/// Errors: GW_ERROR_NOT_ALLOCATED for a layout in the caller's memory, GW_ERROR_NOT_AN_OBJECT.
-///
-/// # Safety
-/// As the manual says of pointers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gw_layout_free(layout: *mut gw_layout) -> gw_result {
-    // SAFETY: the caller's pointers are what the manual says; the table was boxed by `gw_layout_new`.
-    boundary(|| unsafe {
-        free(layout, |held| {
-            if !held.table.is_null() {
-                drop(Box::from_raw(held.table));
-            }
-        })
+        place.write(Held::new(LayoutRef::opaque(elements, fingerprint)), layout)
     })
 }
 

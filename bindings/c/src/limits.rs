@@ -4,7 +4,7 @@ use crate::layout::gw_layout;
 use crate::raw::{Object, Outcome, Place, Placed, boundary, object, object_mut};
 use crate::results::{GW_ERROR_OUT_OF_RANGE, gw_result};
 use codecs::{LayoutRef, Limits};
-use std::ffi::c_void;
+use core::ffi::c_void;
 
 /// What a frame from a stranger may cost its reader. A frame that asks for more is refused, before any
 /// work.

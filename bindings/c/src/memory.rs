@@ -1,19 +1,19 @@
 //! What a rank keeps from step to step.
 
-use crate::codec::gw_codec;
+use crate::codec::{Chosen, gw_codec};
 use crate::frame::gw_frame;
 use crate::layout::gw_layout;
 use crate::raw::{
-    Object, Outcome, Place, Placed, allocate, boundary, disjoint, free, give, give_if_wanted, object,
-    object_mut, slice, slice_mut,
+    Object, Outcome, Place, Placed, Size, boundary, disjoint, give, give_if_wanted, object, object_mut,
+    slice, slice_mut,
 };
 use crate::results::{
     GW_ENCODE_BUFFER_TOO_SMALL, GW_ENCODE_MEMORY_INCOMPLETE, GW_ENCODE_TOO_LARGE, GW_ERROR_NOTHING_KEPT,
     GW_ERROR_OUT_OF_RANGE, GW_ERROR_OVERLAP, GW_ERROR_WRONG_LAYOUT, GW_ERROR_WRONG_LENGTH, gw_result,
 };
-use codecs::state::{ArrayLen, Keeper, MemoryChoice, SaveError, StateLen, UnitState};
+use codecs::state::{MemoryChoice, SaveError};
 use codecs::{Grad, LayoutRef, Memory, Spec};
-use std::ffi::c_void;
+use core::ffi::c_void;
 
 /// What a rank keeps from step to step: the part of its gradients that was not sent yet, and whatever
 /// else its codec needs. Each rank has its own.
@@ -37,42 +37,16 @@ impl Kept {
     }
 }
 
-/// The lengths of the parts of a memory.
-struct Parts {
-    residual: usize,
-    momentum: Option<usize>,
-    states: usize,
-    lengths: StateLen,
-    values: usize,
+/// Bytes of a memory that has a residual alone.
+pub(crate) fn residual_size(spec: &Spec, layout: &LayoutRef<'_>) -> Outcome<Size> {
+    if spec.memory == MemoryChoice::None {
+        return Err(GW_ERROR_NOTHING_KEPT);
+    }
+    Ok(gw_memory::ROOM.and::<f32>(layout.len()))
 }
 
-impl Parts {
-    fn new(spec: &Spec, layout: &LayoutRef<'_>) -> Outcome<Self> {
-        if spec.memory == MemoryChoice::None {
-            return Err(GW_ERROR_NOTHING_KEPT);
-        }
-        let units = spec.units.units(layout).count();
-        let lengths = spec.codec.state_len(layout, units, Keeper::Worker);
-        let values = lengths.arrays().iter().try_fold(0usize, |sum, array| sum.checked_add(array.len));
-        Ok(Self {
-            residual: layout.len(),
-            momentum: (spec.memory == MemoryChoice::Momentum).then_some(layout.len()),
-            states: if spec.codec.capabilities().adapts { units } else { 0 },
-            lengths,
-            values: values.ok_or(GW_ERROR_WRONG_LENGTH)?,
-        })
-    }
-
-    fn size(&self) -> Outcome<usize> {
-        gw_memory::ROOM
-            .and::<f32>(self.residual)
-            .and::<f32>(self.momentum.unwrap_or(0))
-            .and::<UnitState>(self.states)
-            .and::<f32>(self.lengths.factors())
-            .and::<ArrayLen>(self.lengths.arrays().len())
-            .and::<f32>(self.values)
-            .bytes()
-    }
+pub(crate) fn size(codec: &Chosen, layout: &LayoutRef<'_>) -> Outcome<usize> {
+    codec.method.memory_size(&codec.spec, layout)?.bytes()
 }
 
 /// Bytes of a memory for this codec and layout.
@@ -89,7 +63,7 @@ pub unsafe extern "C" fn gw_memory_size(
     bytes: *mut usize,
 ) -> gw_result {
     // SAFETY: the caller's pointers are what the manual says.
-    boundary(|| unsafe { give(bytes, Parts::new(object(codec)?, &object(layout)?.layout)?.size()?) })
+    boundary(|| unsafe { give(bytes, size(object(codec)?, &object(layout)?.layout)?) })
 }
 
 /// Makes a memory of zeros in the caller's memory. The layout must stay; the codec is not needed
@@ -111,52 +85,10 @@ pub unsafe extern "C" fn gw_memory_init(
     boundary(|| unsafe {
         let mut place = Place::<gw_memory>::open(at, size)?;
         let layout = object(layout)?.layout;
-        let parts = Parts::new(object(codec)?, &layout)?;
-        let rest = &mut place.rest;
-        let mut kept = Memory::new(rest.array(parts.residual, 0.0)?);
-        if let Some(len) = parts.momentum {
-            kept = kept.with_momentum(rest.array(len, 0.0)?);
-        }
-        kept = kept.with_states(rest.array(parts.states, UnitState::default())?);
-        kept = kept.with_factors(rest.array(parts.lengths.factors(), 0.0)?);
-        let arrays = rest.array(parts.lengths.arrays().len(), ArrayLen::default())?;
-        arrays.copy_from_slice(parts.lengths.arrays());
-        kept = kept.with_arrays(arrays, rest.array(parts.values, 0.0)?);
-        // So that it knows that nothing in it is large.
-        kept.clear();
+        let Chosen { spec, method } = object(codec)?;
+        let kept = method.memory(spec, &layout, &mut place.rest)?;
         place.write(Kept { memory: kept, layout }, memory)
     })
-}
-
-/// Allocates a memory of zeros. gw_memory_free frees it.
-///
-/// Errors: as gw_memory_init, and GW_ERROR_NO_HEAP.
-///
-/// # Safety
-/// As the manual says of pointers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gw_memory_new(
-    codec: *const gw_codec,
-    layout: *const gw_layout,
-    memory: *mut *mut gw_memory,
-) -> gw_result {
-    // SAFETY: the caller's pointers are what the manual says.
-    boundary(|| unsafe {
-        let bytes = Parts::new(object(codec)?, &object(layout)?.layout)?.size()?;
-        allocate(bytes, memory, |at, size| gw_memory_init(at, size, codec, layout, memory))
-    })
-}
-
-/// Frees what gw_memory_new made. NULL is nothing to free.
-///
-/// Errors: GW_ERROR_NOT_ALLOCATED for a memory in the caller's memory, GW_ERROR_NOT_AN_OBJECT.
-///
-/// # Safety
-/// As the manual says of pointers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gw_memory_free(memory: *mut gw_memory) -> gw_result {
-    // SAFETY: the caller's pointers are what the manual says.
-    boundary(|| unsafe { free(memory, |_| ()) })
 }
 
 /// Where the residual lies: what was not sent yet, one value for each element of the layout. It is there
@@ -359,7 +291,7 @@ pub unsafe extern "C" fn gw_memory_remap(
 ) -> gw_result {
     // SAFETY: the caller's pointers are what the manual says.
     boundary(|| unsafe {
-        if std::ptr::eq(from, into) && !from.is_null() {
+        if core::ptr::eq(from, into) && !from.is_null() {
             return Err(GW_ERROR_OVERLAP);
         }
         let (from, into) = (object(from)?, object_mut(into)?);

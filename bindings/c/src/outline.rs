@@ -5,8 +5,8 @@ use crate::raw::{Object, Outcome, Place, Placed, boundary, give, give_if_wanted,
 use crate::results::{GW_ERROR_OUT_OF_RANGE, gw_result};
 use codecs::Limits;
 use codecs::format::{Outline, UnitInfo};
-use std::ffi::{c_char, c_void};
-use std::fmt;
+use core::ffi::{c_char, c_void};
+use core::fmt;
 
 /// A frame whose header, checksum and structure are correct; positions and values were not checked. For
 /// inspection: it needs no layout, no memory of its own, and time in proportion to the bytes. It needs

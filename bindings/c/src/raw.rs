@@ -1,48 +1,82 @@
 //! From what C passes to what Rust can use, and back. Everything is checked that can be checked: null,
 //! alignment, lengths, and the tag of an object. No panic leaves a call.
 
+#[cfg(feature = "heap")]
+use crate::results::GW_ERROR_NOT_UTF8;
 use crate::results::{
-    GW_ENCODE_BUFFER_TOO_SMALL, GW_ERROR_MISALIGNED, GW_ERROR_NO_HEAP, GW_ERROR_NOT_ALLOCATED,
-    GW_ERROR_NOT_AN_OBJECT, GW_ERROR_NOT_UTF8, GW_ERROR_NULL_POINTER, GW_ERROR_OBJECT_TOO_SMALL,
-    GW_ERROR_OVERLAP, GW_ERROR_PANIC, GW_ERROR_WRONG_LENGTH, GW_OK, gw_result,
+    GW_ENCODE_BUFFER_TOO_SMALL, GW_ERROR_MISALIGNED, GW_ERROR_NOT_AN_OBJECT, GW_ERROR_NULL_POINTER,
+    GW_ERROR_OBJECT_TOO_SMALL, GW_ERROR_OVERLAP, GW_ERROR_WRONG_LENGTH, GW_OK, gw_result,
 };
-use std::alloc;
-use std::ffi::{CStr, c_char, c_void};
-use std::fmt::{self, Write};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use codecs::Unit;
+use codecs::state::UnitState;
+use core::ffi::{c_char, c_void};
+use core::fmt::{self, Write};
 
 /// What every object's memory must be aligned to. What malloc returns is.
 pub const GW_ALIGNMENT: usize = 8;
 
 pub(crate) type Outcome<T = ()> = Result<T, gw_result>;
 
-/// Runs the body of a call. A panic of the body becomes a result.
+/// Runs the body of a call. A panic of the body becomes a result; without a heap there is nothing that could
+/// unwind, and it stops the program.
 pub(crate) fn boundary(body: impl FnOnce() -> Outcome) -> gw_result {
-    match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(())) => GW_OK,
-        Ok(Err(error)) => error,
-        Err(payload) => {
-            // Its destructor could panic again.
-            std::mem::forget(payload);
-            GW_ERROR_PANIC
-        }
+    #[cfg(feature = "heap")]
+    let outcome = crate::heap::without_panic(body);
+    #[cfg(not(feature = "heap"))]
+    let outcome = body();
+    match outcome {
+        Ok(()) => GW_OK,
+        Err(error) => error,
     }
 }
 
 /// Refuses null and misaligned pointers.
-fn check<T>(pointer: *const T) -> Outcome {
+pub(crate) fn check<T>(pointer: *const T) -> Outcome {
+    outcome(address(pointer.cast(), align_of::<T>()))
+}
+
+// What every call does is code of its own, once for all types, so that it is small.
+
+fn outcome(result: gw_result) -> Outcome {
+    if result == GW_OK { Ok(()) } else { Err(result) }
+}
+
+#[inline(never)]
+fn address(pointer: *const u8, align: usize) -> gw_result {
     if pointer.is_null() {
-        Err(GW_ERROR_NULL_POINTER)
-    } else if !pointer.is_aligned() {
-        Err(GW_ERROR_MISALIGNED)
+        GW_ERROR_NULL_POINTER
+    } else if pointer.addr() & (align - 1) != 0 {
+        GW_ERROR_MISALIGNED
     } else {
-        Ok(())
+        GW_OK
+    }
+}
+
+/// Whether an array can be there.
+#[inline(never)]
+fn array(pointer: *const u8, len: usize, size: usize, align: usize) -> gw_result {
+    match address(pointer, align) {
+        GW_OK if len > isize::MAX as usize / size => GW_ERROR_WRONG_LENGTH,
+        result => result,
     }
 }
 
 fn check_len<T>(len: usize) -> Outcome {
-    let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| isize::try_from(bytes).is_ok());
-    bytes.map(drop).ok_or(GW_ERROR_WRONG_LENGTH)
+    if len > isize::MAX as usize / size_of::<T>() { Err(GW_ERROR_WRONG_LENGTH) } else { Ok(()) }
+}
+
+/// Whether an object of that tag is there.
+///
+/// # Safety
+/// Null or readable memory.
+#[inline(never)]
+unsafe fn tagged(object: *const u8, tag: u64) -> gw_result {
+    match address(object, GW_ALIGNMENT) {
+        // SAFETY: aligned; the caller's promise is that at least a tag's bytes are there. Every object
+        // begins with it.
+        GW_OK if unsafe { object.cast::<u64>().read() } != tag => GW_ERROR_NOT_AN_OBJECT,
+        result => result,
+    }
 }
 
 /// The caller's array. Null will do for an empty one.
@@ -53,10 +87,9 @@ pub(crate) unsafe fn slice<'a, T>(pointer: *const T, len: usize) -> Outcome<&'a 
     if len == 0 {
         return Ok(&[]);
     }
-    check(pointer)?;
-    check_len::<T>(len)?;
+    outcome(array(pointer.cast(), len, size_of::<T>(), align_of::<T>()))?;
     // SAFETY: not null, aligned, of a length that can be addressed; the rest is the caller's promise.
-    Ok(unsafe { std::slice::from_raw_parts(pointer, len) })
+    Ok(unsafe { core::slice::from_raw_parts(pointer, len) })
 }
 
 /// The caller's array, to write to. Null will do for an empty one.
@@ -68,28 +101,32 @@ pub(crate) unsafe fn slice_mut<'a, T>(pointer: *mut T, len: usize) -> Outcome<&'
     if len == 0 {
         return Ok(&mut []);
     }
-    check(pointer)?;
-    check_len::<T>(len)?;
+    outcome(array(pointer.cast(), len, size_of::<T>(), align_of::<T>()))?;
     // SAFETY: as in `slice`.
-    Ok(unsafe { std::slice::from_raw_parts_mut(pointer, len) })
+    Ok(unsafe { core::slice::from_raw_parts_mut(pointer, len) })
 }
 
 /// Refuses two ranges of memory that share a byte.
 pub(crate) fn disjoint<A, B>(a: &[A], b: &[B]) -> Outcome {
-    let (a, b) = (a.as_ptr_range(), b.as_ptr_range());
-    let apart = a.end.cast::<u8>() <= b.start.cast() || b.end.cast::<u8>() <= a.start.cast();
-    let empty = a.start == a.end || b.start == b.end;
-    if apart || empty { Ok(()) } else { Err(GW_ERROR_OVERLAP) }
+    outcome(overlap((a.as_ptr().cast(), size_of_val(a)), (b.as_ptr().cast(), size_of_val(b))))
+}
+
+#[inline(never)]
+fn overlap(a: (*const u8, usize), b: (*const u8, usize)) -> gw_result {
+    let ((a, a_len), (b, b_len)) = ((a.0.addr(), a.1), (b.0.addr(), b.1));
+    let is_apart = a + a_len <= b || b + b_len <= a;
+    if is_apart || a_len == 0 || b_len == 0 { GW_OK } else { GW_ERROR_OVERLAP }
 }
 
 /// The caller's text.
 ///
 /// # Safety
 /// A text that ends with a zero byte, which nobody writes while it is in use.
+#[cfg(feature = "heap")]
 pub(crate) unsafe fn text<'a>(pointer: *const c_char) -> Outcome<&'a str> {
     check(pointer)?;
     // SAFETY: not null; the rest is the caller's promise.
-    unsafe { CStr::from_ptr(pointer) }.to_str().map_err(|_| GW_ERROR_NOT_UTF8)
+    unsafe { core::ffi::CStr::from_ptr(pointer) }.to_str().map_err(|_| GW_ERROR_NOT_UTF8)
 }
 
 /// Writes to a variable of the caller.
@@ -123,36 +160,49 @@ pub(crate) unsafe fn give_text(
     room: usize,
     needed: *mut usize,
 ) -> Outcome {
-    let mut whole = String::new();
-    // Writing to a string does not fail.
-    let _ = write!(whole, "{value}");
     // SAFETY: the caller's promise; C's text is bytes.
-    let out = unsafe { slice_mut(out.cast::<u8>(), room)? };
+    let mut text = Text { out: unsafe { slice_mut(out.cast::<u8>(), room)? }, len: 0 };
+    // Writing a text does not fail.
+    let _ = write!(text, "{value}");
+    let Text { out, len } = text;
     // SAFETY: the caller's promise.
-    unsafe { give_if_wanted(needed, whole.len() + 1)? };
-    if let Some((last, front)) = out.split_last_mut() {
-        let len = whole.len().min(front.len());
-        front[..len].copy_from_slice(&whole.as_bytes()[..len]);
-        *front.get_mut(len).unwrap_or(last) = 0;
+    unsafe { give_if_wanted(needed, len + 1)? };
+    if let Some(last) = room.checked_sub(1) {
+        out[len.min(last)] = 0;
     }
-    if room > whole.len() { Ok(()) } else { Err(GW_ENCODE_BUFFER_TOO_SMALL) }
+    if room > len { Ok(()) } else { Err(GW_ENCODE_BUFFER_TOO_SMALL) }
+}
+
+/// A text that is written as far as there is room, and counted beyond.
+struct Text<'a> {
+    out: &'a mut [u8],
+    len: usize,
+}
+
+impl Write for Text<'_> {
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        let rest = self.out.get_mut(self.len..).unwrap_or_default();
+        rest.iter_mut().zip(piece.bytes()).for_each(|(slot, byte)| *slot = byte);
+        self.len += piece.len();
+        Ok(())
+    }
 }
 
 /// What stands in front of every object.
 #[repr(C)]
 #[derive(Debug)]
-struct Head {
+pub(crate) struct Head {
     /// Says what kind of object this is.
-    tag: u64,
+    pub(crate) tag: u64,
     /// Bytes that were allocated for it; 0 in the caller's memory.
-    allocated: usize,
+    pub(crate) allocated: usize,
 }
 
 /// An object where the caller sees only its address.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Placed<T> {
-    head: Head,
+    pub(crate) head: Head,
     pub(crate) value: T,
 }
 
@@ -191,21 +241,82 @@ pub(crate) struct Rest {
 }
 
 impl Rest {
-    /// The next array, filled with a value. As long as the object lives, nobody else uses this memory.
-    pub(crate) fn array<T: Copy>(&mut self, len: usize, value: T) -> Outcome<&'static mut [T]> {
-        let skip = self.next.align_offset(align_of::<T>());
+    /// The next array, of zeros. As long as the object lives, nobody else uses this memory.
+    pub(crate) fn array<T: Zeros>(&mut self, len: usize) -> Outcome<&'static mut [T]> {
         check_len::<T>(len)?;
-        let bytes = skip.checked_add(len * size_of::<T>()).filter(|&bytes| bytes <= self.left);
-        let bytes = bytes.ok_or(GW_ERROR_OBJECT_TOO_SMALL)?;
-        let first = self.next.wrapping_add(skip).cast::<T>();
-        self.next = self.next.wrapping_add(bytes);
-        self.left -= bytes;
-        for i in 0..len {
-            // SAFETY: inside of the caller's memory, by the check above; aligned.
-            unsafe { first.wrapping_add(i).write(value) };
+        let first = self.zeros(len * size_of::<T>(), align_of::<T>())?.cast::<T>();
+        // SAFETY: just written, with what is a `T`; `next` is now behind it, so it is given out once.
+        Ok(if len == 0 { &mut [] } else { unsafe { core::slice::from_raw_parts_mut(first, len) } })
+    }
+
+    /// The next array, with a copy of these values.
+    #[cfg(feature = "heap")]
+    pub(crate) fn copied<T: Copy>(&mut self, values: &[T]) -> Outcome<&'static mut [T]> {
+        let first = self.zeros(size_of_val(values), align_of::<T>())?.cast::<T>();
+        // SAFETY: room for as many values, which is theirs alone.
+        unsafe { first.copy_from_nonoverlapping(values.as_ptr(), values.len()) };
+        if values.is_empty() {
+            return Ok(&mut []);
         }
-        // SAFETY: just initialised; `next` is now behind it, so it is given out once.
-        Ok(if len == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(first, len) } })
+        // SAFETY: as above, and just written.
+        Ok(unsafe { core::slice::from_raw_parts_mut(first, values.len()) })
+    }
+
+    #[inline(never)]
+    fn zeros(&mut self, bytes: usize, align: usize) -> Outcome<*mut u8> {
+        let skip = self.next.align_offset(align);
+        let whole = skip.checked_add(bytes).filter(|&whole| whole <= self.left);
+        let whole = whole.ok_or(GW_ERROR_OBJECT_TOO_SMALL)?;
+        let first = self.next.wrapping_add(skip);
+        self.next = self.next.wrapping_add(whole);
+        self.left -= whole;
+        // SAFETY: inside of the caller's memory, by the check above.
+        unsafe { first.write_bytes(0, bytes) };
+        Ok(first)
+    }
+}
+
+/// What zeros are a value of.
+///
+/// # Safety
+/// They are.
+pub(crate) unsafe trait Zeros {}
+
+// SAFETY: numbers.
+unsafe impl Zeros for f32 {}
+// SAFETY: as above.
+unsafe impl Zeros for i32 {}
+// SAFETY: as above.
+unsafe impl Zeros for u32 {}
+// SAFETY: as above.
+unsafe impl Zeros for u8 {}
+// SAFETY: numbers and a bool, which is then false.
+unsafe impl Zeros for Unit {}
+// SAFETY: words, all of which are numbers.
+unsafe impl Zeros for UnitState {}
+
+impl Rest {
+    /// All that is left, as words of zeros.
+    pub(crate) fn words(&mut self) -> Outcome<&'static mut [u32]> {
+        // They need not skip anything: objects are multiples of words.
+        self.array(self.left / size_of::<u32>())
+    }
+}
+
+/// Whatever stood in this memory is no object from now on, also if the call fails.
+///
+/// # Safety
+/// `size` bytes are there to write.
+#[inline(never)]
+unsafe fn vacate(memory: *mut Head, size: usize, own: usize) -> gw_result {
+    match address(memory.cast(), GW_ALIGNMENT) {
+        GW_OK if size < own => GW_ERROR_OBJECT_TOO_SMALL,
+        GW_OK => {
+            // SAFETY: aligned, and long enough: every object begins with it.
+            unsafe { memory.write(Head { tag: 0, allocated: 0 }) };
+            GW_OK
+        }
+        result => result,
     }
 }
 
@@ -221,14 +332,11 @@ impl<O: Object> Place<O> {
     /// longer used.
     pub(crate) unsafe fn open(memory: *mut c_void, size: usize) -> Outcome<Self> {
         const { assert!(align_of::<Placed<O::Value>>() <= GW_ALIGNMENT) };
-        check(memory.cast::<u64>())?;
         let own = size_of::<Placed<O::Value>>();
-        let left = size.checked_sub(own).ok_or(GW_ERROR_OBJECT_TOO_SMALL)?;
-        let object = memory.cast::<Placed<O::Value>>();
-        // Whatever stood here is no object from now on, also if the call fails. SAFETY: inside of the
-        // caller's memory.
-        unsafe { (&raw mut (*object).head).write(Head { tag: 0, allocated: 0 }) };
-        Ok(Self { object, rest: Rest { next: memory.cast::<u8>().wrapping_add(own), left } })
+        // SAFETY: the caller's promise.
+        outcome(unsafe { vacate(memory.cast(), size, own) })?;
+        let next = memory.cast::<u8>().wrapping_add(own);
+        Ok(Self { object: memory.cast(), rest: Rest { next, left: size - own } })
     }
 
     /// Writes the object, and its address to the caller's variable.
@@ -246,13 +354,13 @@ impl<O: Object> Place<O> {
 }
 
 /// Refuses what is no object of the type.
-unsafe fn check_object<O: Object>(object: *const O) -> Outcome<*mut Placed<O::Value>> {
-    check(object.cast::<u64>())?;
-    let placed = object.cast_mut().cast::<Placed<O::Value>>();
-    // SAFETY: aligned; the caller's promise is that at least a tag's bytes are there. Every object begins
-    // with it.
-    let tag = unsafe { object.cast::<u64>().read() };
-    if tag == O::TAG { Ok(placed) } else { Err(GW_ERROR_NOT_AN_OBJECT) }
+///
+/// # Safety
+/// Null or readable memory.
+pub(crate) unsafe fn check_object<O: Object>(object: *const O) -> Outcome<*mut Placed<O::Value>> {
+    // SAFETY: the caller's promise.
+    outcome(unsafe { tagged(object.cast(), O::TAG) })?;
+    Ok(object.cast_mut().cast())
 }
 
 /// An object that is only read.
@@ -282,75 +390,9 @@ pub(crate) unsafe fn optional_mut<'a, O: Object>(object: *mut O) -> Outcome<Opti
     if object.is_null() { Ok(None) } else { unsafe { object_mut(object).map(Some) } }
 }
 
-/// Allocates `size` bytes and makes an object in them.
-///
-/// # Safety
-/// `out` is a variable of the caller; `init` writes an object and its address.
-pub(crate) unsafe fn allocate<O: Object>(
-    size: usize,
-    out: *mut *mut O,
-    init: impl FnOnce(*mut c_void, usize) -> gw_result,
-) -> Outcome {
-    check(out)?;
-    let layout = alloc::Layout::from_size_align(size, GW_ALIGNMENT).map_err(|_| GW_ERROR_WRONG_LENGTH)?;
-    // SAFETY: no object has size 0.
-    let memory = unsafe { alloc::alloc_zeroed(layout) };
-    if memory.is_null() {
-        return Err(GW_ERROR_NO_HEAP);
-    }
-    let result = init(memory.cast(), size);
-    if result == GW_OK {
-        // SAFETY: `init` wrote an object there.
-        unsafe { (*memory.cast::<Head>()).allocated = size };
-        return Ok(());
-    }
-    // SAFETY: allocated above, with this layout.
-    unsafe { alloc::dealloc(memory, layout) };
-    Err(result)
-}
-
-/// Frees an object that was allocated, after `before`. Null is nothing to free.
-///
-/// # Safety
-/// Null, or an object that nobody uses any more.
-pub(crate) unsafe fn free<O: Object>(object: *mut O, before: impl FnOnce(&mut O::Value)) -> Outcome {
-    if object.is_null() {
-        return Ok(());
-    }
-    // SAFETY: the caller's promise.
-    let placed = unsafe { check_object(object)? };
-    // SAFETY: the tag says that it is an object.
-    let size = unsafe { (*placed).head.allocated };
-    if size == 0 {
-        return Err(GW_ERROR_NOT_ALLOCATED);
-    }
-    // SAFETY: as above; nobody uses it any more.
-    unsafe { before(&mut (*placed).value) };
-    // SAFETY: as above. A second call finds no tag, as long as the memory is not used again.
-    unsafe { (*placed).head.tag = 0 };
-    let layout = alloc::Layout::from_size_align(size, GW_ALIGNMENT).map_err(|_| GW_ERROR_PANIC)?;
-    // SAFETY: allocated in `allocate`, with this layout.
-    unsafe { alloc::dealloc(placed.cast(), layout) };
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_panic_becomes_a_result() {
-        assert_eq!(boundary(|| panic!("planted")), GW_ERROR_PANIC);
-        struct PanicsAgain;
-        impl Drop for PanicsAgain {
-            fn drop(&mut self) {
-                panic!("planted in a destructor");
-            }
-        }
-        assert_eq!(boundary(|| std::panic::panic_any(PanicsAgain)), GW_ERROR_PANIC);
-        assert_eq!(boundary(|| Err(GW_ERROR_OVERLAP)), GW_ERROR_OVERLAP);
-        assert_eq!(boundary(|| Ok(())), GW_OK);
-    }
 
     #[test]
     fn texts_are_cut_off_and_say_what_they_need() {
@@ -364,6 +406,9 @@ mod tests {
         assert_eq!(write(0), Err(GW_ENCODE_BUFFER_TOO_SMALL));
         assert_eq!(needed, 6);
         assert_eq!(out.map(|c| c as u8), *b"\0rad\0\0\x55\x55");
+        // SAFETY: as above.
+        assert_eq!(unsafe { give_text("gradw", out.as_mut_ptr(), 8, &raw mut needed) }, Ok(()));
+        assert_eq!(out.map(|c| c as u8), *b"gradw\0\x55\x55");
     }
 
     #[test]

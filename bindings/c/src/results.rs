@@ -1,6 +1,6 @@
 //! Every result of a call: its number, its name and its text.
 
-use std::ffi::{CStr, c_char};
+use core::ffi::{CStr, c_char};
 
 /// What a call returns: GW_OK, or the number of an error. A number never changes its meaning, and is
 /// never used for another. 1 to 99: from encoding; 101 to 199: from reading bytes; 201 to 299: from this
@@ -109,6 +109,8 @@ pub const GW_ERROR_NOT_UTF8: gw_result = 216;
 pub const GW_ERROR_NOT_SUPPORTED: gw_result = 217;
 /// The frame is not void.
 pub const GW_ERROR_NOT_VOID: gw_result = 218;
+/// No round has begun, or none is left.
+pub const GW_ERROR_NO_ROUND: gw_result = 219;
 /// The codec's payloads cannot be summed, so this route does not take it.
 pub const GW_EXCHANGE_NOT_LINEAR: gw_result = 301;
 /// The codec has rounds of sums and no frames, so only routes of sums take it.
@@ -184,280 +186,8 @@ pub const GW_EXCHANGE_STALE: gw_result = 374;
 /// Nobody has asked for the message yet, and its sender has sent too much ahead; hand it in later.
 pub const GW_EXCHANGE_FULL: gw_result = 375;
 
-const ALL: &[(gw_result, &CStr, &CStr)] = &[
-    (GW_OK, c"GW_OK", c"Success."),
-    (
-        GW_ENCODE_BUFFER_TOO_SMALL,
-        c"GW_ENCODE_BUFFER_TOO_SMALL",
-        c"The buffer is too short; the call says how many bytes it needs.",
-    ),
-    (
-        GW_ENCODE_MEMORY_INCOMPLETE,
-        c"GW_ENCODE_MEMORY_INCOMPLETE",
-        c"No memory, or one that lacks momentum, the state of a unit or factors, which this codec needs.",
-    ),
-    (
-        GW_ENCODE_MEMORY_REFUSED,
-        c"GW_ENCODE_MEMORY_REFUSED",
-        c"This codec takes no memory: what it sends and keeps would not add up.",
-    ),
-    (
-        GW_ENCODE_NO_FRAMES,
-        c"GW_ENCODE_NO_FRAMES",
-        c"This codec has no frames: its payloads are sums of all workers, or go between neighbours.",
-    ),
-    (GW_ENCODE_NO_PACKETS, c"GW_ENCODE_NO_PACKETS", c"What this codec sends cannot be cut into packets."),
-    (
-        GW_ENCODE_PACKET_TOO_SMALL,
-        c"GW_ENCODE_PACKET_TOO_SMALL",
-        c"Packets of this size have no room for a part of these units.",
-    ),
-    (
-        GW_ENCODE_NON_FINITE_INPUT,
-        c"GW_ENCODE_NON_FINITE_INPUT",
-        c"A value of the gradient, or of residual + gradient, is NaN or infinite.",
-    ),
-    (
-        GW_ENCODE_SCRATCH_TOO_SMALL,
-        c"GW_ENCODE_SCRATCH_TOO_SMALL",
-        c"The encoder's memory is too small for this density.",
-    ),
-    (
-        GW_ENCODE_LINEAR_SCRATCH_TOO_SMALL,
-        c"GW_ENCODE_LINEAR_SCRATCH_TOO_SMALL",
-        c"The working memory of a linear codec's unit is too small.",
-    ),
-    (GW_ENCODE_NOT_BUILT, c"GW_ENCODE_NOT_BUILT", c"The codec needs a part that this build leaves out."),
-    (
-        GW_ENCODE_TOO_LARGE,
-        c"GW_ENCODE_TOO_LARGE",
-        c"A unit, a message or a count does not fit the wire format.",
-    ),
-    (
-        GW_ENCODE_UNIT_OUT_OF_ORDER,
-        c"GW_ENCODE_UNIT_OUT_OF_ORDER",
-        c"The units are not ascending, overlap or reach beyond the layout.",
-    ),
-    (
-        GW_ENCODE_VALUE_OVERFLOW,
-        c"GW_ENCODE_VALUE_OVERFLOW",
-        c"A value is finite but too large for the narrow format that it is sent in.",
-    ),
-    (GW_ENCODE_EXPERIMENT, c"GW_ENCODE_EXPERIMENT", c"A codec of another crate refuses the values."),
-    (
-        GW_DECODE_BAD_MAGIC,
-        c"GW_DECODE_BAD_MAGIC",
-        c"The bytes are not a frame of gradwire: another magic number.",
-    ),
-    (
-        GW_DECODE_CHECKSUM_MISMATCH,
-        c"GW_DECODE_CHECKSUM_MISMATCH",
-        c"The checksum in the header differs from that of the bytes.",
-    ),
-    (
-        GW_DECODE_INVALID_FIELD,
-        c"GW_DECODE_INVALID_FIELD",
-        c"A field has a value that FORMAT.md does not allow.",
-    ),
-    (
-        GW_DECODE_INDEX_OUT_OF_RANGE,
-        c"GW_DECODE_INDEX_OUT_OF_RANGE",
-        c"An index is not inside its unit, or not above the one before it.",
-    ),
-    (
-        GW_DECODE_LAYOUT_UNKNOWN,
-        c"GW_DECODE_LAYOUT_UNKNOWN",
-        c"The positions cannot be read without the shapes of the layout.",
-    ),
-    (GW_DECODE_LAYOUT_MISMATCH, c"GW_DECODE_LAYOUT_MISMATCH", c"The frame was made for another layout."),
-    (
-        GW_DECODE_LIMIT_EXCEEDED,
-        c"GW_DECODE_LIMIT_EXCEEDED",
-        c"The frame asks for more than the limits allow.",
-    ),
-    (GW_DECODE_NON_FINITE_VALUE, c"GW_DECODE_NON_FINITE_VALUE", c"A value of the frame is NaN or infinite."),
-    (GW_DECODE_NOT_BUILT, c"GW_DECODE_NOT_BUILT", c"The frame needs a part that this build leaves out."),
-    (
-        GW_DECODE_SCRATCH_TOO_SMALL,
-        c"GW_DECODE_SCRATCH_TOO_SMALL",
-        c"The memory of the frame's object is too small for these bytes.",
-    ),
-    (
-        GW_DECODE_TRAILING_BYTES,
-        c"GW_DECODE_TRAILING_BYTES",
-        c"Bytes are left over after the frame or a section, or padding bits are not zero.",
-    ),
-    (GW_DECODE_TRUNCATED, c"GW_DECODE_TRUNCATED", c"The bytes end before the frame does."),
-    (
-        GW_DECODE_UNKNOWN_CODEC,
-        c"GW_DECODE_UNKNOWN_CODEC",
-        c"The frame names a codec that this version does not know.",
-    ),
-    (
-        GW_DECODE_UNKNOWN_FLAG,
-        c"GW_DECODE_UNKNOWN_FLAG",
-        c"A flag or a reserved bit is set that this version does not know.",
-    ),
-    (GW_DECODE_UNIT_OUT_OF_RANGE, c"GW_DECODE_UNIT_OUT_OF_RANGE", c"A unit reaches beyond the layout."),
-    (
-        GW_DECODE_UNSUPPORTED_VERSION,
-        c"GW_DECODE_UNSUPPORTED_VERSION",
-        c"The frame has a version of the format that this library does not read.",
-    ),
-    (GW_DECODE_EXPERIMENT, c"GW_DECODE_EXPERIMENT", c"A codec of another crate refuses the body of a unit."),
-    (GW_DECODE_VOID, c"GW_DECODE_VOID", c"A void frame: its sender has no gradient in this step."),
-    (GW_ERROR_NULL_POINTER, c"GW_ERROR_NULL_POINTER", c"A pointer is null where none may be."),
-    (GW_ERROR_MISALIGNED, c"GW_ERROR_MISALIGNED", c"A pointer is not aligned for what it points to."),
-    (
-        GW_ERROR_PANIC,
-        c"GW_ERROR_PANIC",
-        c"A fault of the library. Only free the objects of this call; please report it.",
-    ),
-    (
-        GW_ERROR_WRONG_LENGTH,
-        c"GW_ERROR_WRONG_LENGTH",
-        c"An array has another length than the layout, or more bytes than can be addressed.",
-    ),
-    (
-        GW_ERROR_SPELLING,
-        c"GW_ERROR_SPELLING",
-        c"The spelling of the codec is wrong; gw_codec_explain says where.",
-    ),
-    (GW_ERROR_LAYOUT, c"GW_ERROR_LAYOUT", c"The tensors have more elements than can be addressed."),
-    (
-        GW_ERROR_OBJECT_TOO_SMALL,
-        c"GW_ERROR_OBJECT_TOO_SMALL",
-        c"The memory for an object is smaller than its size function says.",
-    ),
-    (
-        GW_ERROR_NOT_AN_OBJECT,
-        c"GW_ERROR_NOT_AN_OBJECT",
-        c"The pointer is not to an object of this kind: not made yet, freed, or of another kind.",
-    ),
-    (GW_ERROR_WRONG_LAYOUT, c"GW_ERROR_WRONG_LAYOUT", c"The object was made for another layout."),
-    (
-        GW_ERROR_OUT_OF_RANGE,
-        c"GW_ERROR_OUT_OF_RANGE",
-        c"A number is outside the range that the description states.",
-    ),
-    (
-        GW_ERROR_NOTHING_KEPT,
-        c"GW_ERROR_NOTHING_KEPT",
-        c"This codec keeps nothing, so it has no memory: pass NULL for it.",
-    ),
-    (
-        GW_ERROR_NOT_ALLOCATED,
-        c"GW_ERROR_NOT_ALLOCATED",
-        c"The object lies in the caller's memory, so there is nothing to free.",
-    ),
-    (GW_ERROR_NO_HEAP, c"GW_ERROR_NO_HEAP", c"The system has no memory left."),
-    (GW_ERROR_OVERLAP, c"GW_ERROR_OVERLAP", c"Two buffers overlap that may not."),
-    (GW_ERROR_NO_SUCH_ERROR, c"GW_ERROR_NO_SUCH_ERROR", c"The last encode did not fail at a coordinate."),
-    (GW_ERROR_NOT_UTF8, c"GW_ERROR_NOT_UTF8", c"A text is not UTF-8."),
-    (GW_ERROR_NOT_SUPPORTED, c"GW_ERROR_NOT_SUPPORTED", c"The codec has no such parameter."),
-    (GW_ERROR_NOT_VOID, c"GW_ERROR_NOT_VOID", c"The frame is not void."),
-    (
-        GW_EXCHANGE_NOT_LINEAR,
-        c"GW_EXCHANGE_NOT_LINEAR",
-        c"The codec's payloads cannot be summed, so this route does not take it.",
-    ),
-    (
-        GW_EXCHANGE_NO_FRAMES,
-        c"GW_EXCHANGE_NO_FRAMES",
-        c"The codec has rounds of sums and no frames, so only routes of sums take it.",
-    ),
-    (
-        GW_EXCHANGE_ROUNDS_FIRST,
-        c"GW_EXCHANGE_ROUNDS_FIRST",
-        c"The codec has rounds before its frame: only all-gather takes it.",
-    ),
-    (
-        GW_EXCHANGE_NO_DOWNLINK,
-        c"GW_EXCHANGE_NO_DOWNLINK",
-        c"A codec for the way back of the mean, on a route without a server.",
-    ),
-    (
-        GW_EXCHANGE_TOO_MANY_WORKERS,
-        c"GW_EXCHANGE_TOO_MANY_WORKERS",
-        c"There are more ranks than the codec's payloads can sum.",
-    ),
-    (
-        GW_EXCHANGE_NOT_SPARSE,
-        c"GW_EXCHANGE_NOT_SPARSE",
-        c"The codec sends every coordinate: the sparse route would gain nothing.",
-    ),
-    (GW_EXCHANGE_NO_SENDERS, c"GW_EXCHANGE_NO_SENDERS", c"A mean over senders does not exist here."),
-    (
-        GW_EXCHANGE_OTHER_MEMORY,
-        c"GW_EXCHANGE_OTHER_MEMORY",
-        c"The codec keeps other things in the memory than the one before it.",
-    ),
-    (GW_EXCHANGE_CONFLICT, c"GW_EXCHANGE_CONFLICT", c"The codec cannot follow the one before it."),
-    (GW_EXCHANGE_ONE_MESSAGE, c"GW_EXCHANGE_ONE_MESSAGE", c"A step is one message on this route."),
-    (GW_EXCHANGE_PACKETS, c"GW_EXCHANGE_PACKETS", c"Packets need a server that says which of them arrived."),
-    (GW_EXCHANGE_NORM_CAP, c"GW_EXCHANGE_NORM_CAP", c"The norm cap is not a finite multiple of at least 1."),
-    (GW_EXCHANGE_CAPPED_PACKETS, c"GW_EXCHANGE_CAPPED_PACKETS", c"A norm cap does not go with packets."),
-    (
-        GW_EXCHANGE_GOSSIP,
-        c"GW_EXCHANGE_GOSSIP",
-        c"The codec works between two neighbours and makes no mean over all.",
-    ),
-    (
-        GW_EXCHANGE_NOT_GOSSIP,
-        c"GW_EXCHANGE_NOT_GOSSIP",
-        c"The codec makes a mean over all ranks, not between two neighbours.",
-    ),
-    (GW_EXCHANGE_BUSY, c"GW_EXCHANGE_BUSY", c"The step before this one is not over."),
-    (
-        GW_EXCHANGE_NOT_STARTED,
-        c"GW_EXCHANGE_NOT_STARTED",
-        c"No step has begun, or the call before this one is not done.",
-    ),
-    (GW_EXCHANGE_DOWNLINK, c"GW_EXCHANGE_DOWNLINK", c"The server could not encode the mean."),
-    (GW_EXCHANGE_WRONG_STEP, c"GW_EXCHANGE_WRONG_STEP", c"The frame of a rank belongs to another step."),
-    (
-        GW_EXCHANGE_WRONG_UNITS,
-        c"GW_EXCHANGE_WRONG_UNITS",
-        c"The frame of a rank has another codec, other units or another divisor.",
-    ),
-    (GW_EXCHANGE_NON_FINITE_MEAN, c"GW_EXCHANGE_NON_FINITE_MEAN", c"The mean is not finite."),
-    (
-        GW_EXCHANGE_VOID,
-        c"GW_EXCHANGE_VOID",
-        c"The step is void: a rank reported that its gradient cannot be encoded.",
-    ),
-    (
-        GW_EXCHANGE_NON_FINITE_PAYLOAD,
-        c"GW_EXCHANGE_NON_FINITE_PAYLOAD",
-        c"The payload of a rank is not finite.",
-    ),
-    (
-        GW_EXCHANGE_NO_SUM,
-        c"GW_EXCHANGE_NO_SUM",
-        c"A rank refused a part of its coordinates, so there is no sum of them.",
-    ),
-    (GW_EXCHANGE_NOT_AGREED, c"GW_EXCHANGE_NOT_AGREED", c"The step failed at a rank, and so at all of them."),
-    (
-        GW_EXCHANGE_UNDECIDED,
-        c"GW_EXCHANGE_UNDECIDED",
-        c"A rank did not say how the step ended; here it is undone. Fetch the parameters anew.",
-    ),
-    (GW_EXCHANGE_NO_QUORUM, c"GW_EXCHANGE_NO_QUORUM", c"Too few frames reached the server in time."),
-    (GW_EXCHANGE_BAD_VERDICT, c"GW_EXCHANGE_BAD_VERDICT", c"The answer of the server makes no sense."),
-    (GW_EXCHANGE_TIMEOUT, c"GW_EXCHANGE_TIMEOUT", c"A message did not arrive in time."),
-    (GW_EXCHANGE_NO_ROOM, c"GW_EXCHANGE_NO_ROOM", c"A message did not leave in time."),
-    (GW_EXCHANGE_DISCONNECTED, c"GW_EXCHANGE_DISCONNECTED", c"A rank is gone."),
-    (GW_EXCHANGE_TRANSPORT, c"GW_EXCHANGE_TRANSPORT", c"The network has failed."),
-    (GW_EXCHANGE_STRANGER, c"GW_EXCHANGE_STRANGER", c"The sender is not a member, or is this rank itself."),
-    (GW_EXCHANGE_OTHER_EPOCH, c"GW_EXCHANGE_OTHER_EPOCH", c"The message belongs to another epoch."),
-    (GW_EXCHANGE_DUPLICATE, c"GW_EXCHANGE_DUPLICATE", c"The same sender has sent this tag before."),
-    (GW_EXCHANGE_STALE, c"GW_EXCHANGE_STALE", c"The message belongs to a step that is over."),
-    (
-        GW_EXCHANGE_FULL,
-        c"GW_EXCHANGE_FULL",
-        c"Nobody has asked for the message yet, and its sender has sent too much ahead; hand it in later.",
-    ),
-];
+/// Every result: its number, its name, and the text above it. Made by `build.rs`.
+static ALL: &[(gw_result, &CStr, &CStr)] = include!(concat!(env!("OUT_DIR"), "/results.rs"));
 
 /// The name of a result, as this header spells it; "unknown" for a number without a name. The text is
 /// static.
@@ -523,13 +253,10 @@ mod tests {
     }
 
     #[test]
-    fn every_constant_has_a_text_and_a_number_of_its_own() {
-        let constants =
-            include_str!("results.rs").lines().filter_map(|line| line.strip_prefix("pub const GW_"));
-        let names: Vec<_> = constants.map(|line| format!("GW_{}", line.split(':').next().unwrap())).collect();
-        let listed: Vec<_> = ALL.iter().map(|(_, name, _)| name.to_str().unwrap()).collect();
-        assert_eq!(listed, names);
+    fn every_constant_is_listed_and_has_a_number_of_its_own() {
+        let constants = include_str!("results.rs").matches("\npub const GW_").count();
         let numbers: BTreeSet<_> = ALL.iter().map(|(number, ..)| number).collect();
-        assert_eq!(numbers.len(), ALL.len(), "a number is used twice");
+        assert_eq!((ALL.len(), numbers.len()), (constants, constants), "a number is used twice");
+        assert!(ALL.iter().all(|(.., text)| text.to_bytes().ends_with(b".")));
     }
 }

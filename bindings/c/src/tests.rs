@@ -1,20 +1,28 @@
 //! What C programs cannot check: the source, and every codec of the list.
 
-use crate::simple::gw_frame_bound;
+use crate::encoder::gw_frame_bound;
 use codecs::registry::CODECS;
 use codecs::{Gather, Spec, Unit};
 
 const SOURCES: &[&str] = &[
     include_str!("codec.rs"),
     include_str!("draws.rs"),
-    include_str!("encoder.rs"),
-    include_str!("exchange.rs"),
+    include_str!("encoder/settings.rs"),
+    include_str!("encoder/half.rs"),
+    include_str!("encoder/mod.rs"),
+    include_str!("encoder/packets.rs"),
+    include_str!("exchange/messages.rs"),
+    include_str!("exchange/mod.rs"),
+    include_str!("exchange/settings.rs"),
     include_str!("frame.rs"),
+    include_str!("heap.rs"),
     include_str!("layout.rs"),
     include_str!("limits.rs"),
     include_str!("memory.rs"),
     include_str!("outline.rs"),
-    include_str!("simple.rs"),
+    include_str!("rounds.rs"),
+    include_str!("small.rs"),
+    include_str!("spelling.rs"),
 ];
 
 /// Every function that C can call and that returns a result begins with `boundary`.

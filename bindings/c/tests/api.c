@@ -191,6 +191,56 @@ static void densities(gw_layout *layout) {
   gw_memory_free(memory), gw_encoder_free(encoder), gw_codec_free(codec);
 }
 
+/* What a constructor makes is what the spelling makes. */
+static void constructor(gw_layout *layout, gw_codec *made, const char *spelling) {
+  static uint8_t others[GW_FRAME_BOUND(N)];
+  char text[64];
+  gw_codec *codec;
+  gw_encoder *encoder, *small;
+  gw_memory *memory = NULL, *other = NULL;
+  uint32_t can, could;
+  size_t n, size, expected;
+  OK(gw_codec_new(spelling, &codec));
+  OK(gw_codec_spelling(made, text, sizeof text, NULL));
+  EXPECT(strcmp(text, spelling) == 0);
+  OK(gw_codec_capabilities(codec, &can));
+  OK(gw_codec_capabilities(made, &could));
+  EXPECT(can == could);
+  OK(gw_encoder_size(codec, layout, &expected));
+  OK(gw_encoder_size(made, layout, &size));
+  EXPECT(size == expected);
+  OK(gw_encoder_new(codec, layout, &encoder));
+  OK(gw_encoder_new(made, layout, &small));
+  if (can & GW_CAN_KEEP) {
+    OK(gw_memory_new(codec, layout, &memory));
+    OK(gw_memory_new(made, layout, &other));
+  }
+  for (uint64_t step = 0; step < 3; step++) {
+    OK(gw_encode(encoder, step, values, N, memory, frame, sizeof frame, &bytes));
+    OK(gw_encode(small, step, values, N, other, others, sizeof others, &n));
+    EXPECT(n == bytes && memcmp(frame, others, n) == 0);
+    if (memory) EXPECT(memcmp(kept(memory), kept(other), sizeof values) == 0);
+  }
+  gw_memory_free(memory), gw_memory_free(other), gw_encoder_free(encoder), gw_encoder_free(small), gw_codec_free(codec);
+}
+
+static void constructors(gw_layout *layout) {
+  uint64_t at[32];
+  gw_codec *codec;
+  OK(gw_topk_init(at, sizeof at, GW_DENSITY(0.02), &codec));
+  constructor(layout, codec, "topk:density=0.02");
+  OK(gw_qsgd_init(at, sizeof at, 3, &codec));
+  constructor(layout, codec, "qsgd:bits=3,entropy=fixed");
+  OK(gw_none_init(at, sizeof at, &codec));
+  constructor(layout, codec, "none");
+  EXPECT(gw_topk_init(at, sizeof at, 0, &codec) == GW_ERROR_OUT_OF_RANGE);
+  EXPECT(gw_topk_init(at, sizeof at, 1000000001, &codec) == GW_ERROR_OUT_OF_RANGE);
+  EXPECT(gw_qsgd_init(at, sizeof at, 1, &codec) == GW_ERROR_OUT_OF_RANGE);
+  EXPECT(gw_qsgd_init(at, sizeof at, 258, &codec) == GW_ERROR_OUT_OF_RANGE);
+  EXPECT(gw_topk_init(at, 8, 1, &codec) == GW_ERROR_OBJECT_TOO_SMALL);
+  EXPECT(gw_topk_init(NULL, 8, 1, &codec) == GW_ERROR_NULL_POINTER);
+}
+
 static void names_and_numbers(void) {
   gw_codec *codec;
   gw_layout *flat, *shaped;
@@ -259,6 +309,7 @@ int main(int argc, char **argv) {
   error_feedback(layout);
   packets(layout);
   densities(layout);
+  constructors(layout);
   formats(layout);
   OK(gw_layout_free(layout));
   golden(argv[1]);

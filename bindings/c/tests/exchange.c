@@ -56,6 +56,8 @@ static uint32_t below(uint32_t bound) {
   return (uint32_t)(seed >> 33) % bound;
 }
 
+static const uint32_t no_route = 99;
+
 static void make(const char *spelling, uint32_t route) {
   uint32_t can;
   OK(gw_codec_new(spelling, &codec));
@@ -63,7 +65,7 @@ static void make(const char *spelling, uint32_t route) {
   for (int i = 0; i < RANKS; i++) {
     struct rank *rank = &ranks[i];
     memset(rank, 0, sizeof *rank);
-    OK(gw_exchange_new(codec, layout, route, &rank->exchange));
+    if (route != no_route) OK(gw_exchange_new(codec, layout, route, &rank->exchange));
     if (can & GW_CAN_KEEP) OK(gw_memory_new(codec, layout, &rank->memory));
     for (int j = 0; j < N; j++) rank->gradient[j] = (float)((j * 37 + i * 11) % 61 - 30) / 8;
   }
@@ -144,6 +146,109 @@ static void all_agree(const char *spelling, uint32_t route) {
       EXPECT(contributors == RANKS && bytes > 0 && sent > 0);
     }
   }
+  unmake();
+}
+
+/* As all_agree, with exchanges that were made by another function. */
+static void run_steps(void) {
+  size_t contributors;
+  for (uint64_t step = 0; step < 3; step++) {
+    begin(step, 1000);
+    run(0, 1000);
+    for (int i = 0; i < RANKS; i++) {
+      OK(ranks[i].ended);
+      EXPECT(ranks[i].is_done && memcmp(ranks[i].mean, ranks[0].mean, sizeof ranks[0].mean) == 0);
+      OK(gw_exchange_report(ranks[i].exchange, &contributors, NULL, NULL));
+      EXPECT(contributors == RANKS);
+    }
+  }
+}
+
+/* In several parts, the mean has the same bits as in one. */
+static void pipelined(gw_layout *tensors) {
+  static float whole[N];
+  gw_layout *flat = layout;
+  layout = tensors;
+  for (size_t parts = 1; parts <= 3; parts += 2) {
+    make("topk:density=0.1,unit=tensor", no_route);
+    for (int i = 0; i < RANKS; i++) {
+      OK(gw_exchange_new_pipelined(codec, layout, GW_ROUTE_ALL_GATHER, parts, &ranks[i].exchange));
+    }
+    if (parts > 1) {
+      begin(0, 1000);
+      for (int i = 0; i < 40; i++) call(0, 0, 1000);
+      EXPECT(posted_count > RANKS - 1);
+      for (int i = 0; i < RANKS; i++) gw_exchange_free(ranks[i].exchange), ranks[i].exchange = NULL;
+      for (int i = 0; i < RANKS; i++) {
+        OK(gw_memory_clear(ranks[i].memory));
+        OK(gw_exchange_new_pipelined(codec, layout, GW_ROUTE_ALL_GATHER, parts, &ranks[i].exchange));
+      }
+    }
+    run_steps();
+    if (parts == 1) memcpy(whole, ranks[0].mean, sizeof whole);
+    EXPECT(memcmp(whole, ranks[0].mean, sizeof whole) == 0);
+    unmake();
+  }
+  layout = flat;
+}
+
+/* Rank 1 serves, answers in 8 bits, and goes on without rank 2 once its patience is over; what rank 2 encoded is back in
+ * its memory. */
+static void served(void) {
+  gw_codec *downlink;
+  size_t contributors;
+  const float *kept;
+  uint8_t tag[GW_TAG_BYTES];
+  uint32_t from, count;
+  OK(gw_codec_new("qsgd:bits=8", &downlink));
+  make("topk:density=0.1", no_route);
+  for (int i = 0; i < RANKS; i++) {
+    OK(gw_exchange_new_server(codec, layout, 1, downlink, &ranks[i].exchange));
+  }
+  run_steps();
+  for (int i = 0; i < RANKS; i++) {
+    OK(gw_exchange_set_quorum(ranks[i].exchange, 2));
+    OK(gw_exchange_set_patience(ranks[i].exchange, 500));
+    OK(gw_memory_clear(ranks[i].memory));
+  }
+  begin(3, 1000);
+  for (int i = 0; i < 40; i++) call(0, 0, 1000), call(1, 0, 1000);
+  /* The server waits for both, and says so. */
+  OK(gw_exchange_wanted(ranks[1].exchange, 0, &from, tag, &count));
+  EXPECT((from == 0 || from == 2) && tag[4] == 3 && count >= 1);
+  RESULT(gw_exchange_wanted(ranks[1].exchange, 99, &from, tag, &count), GW_ERROR_OUT_OF_RANGE);
+  for (int turn = 0; turn < 40; turn++) {
+    for (size_t at = 0; at < posted_count; at++) {
+      struct message *message = &posted[at];
+      gw_exchange_receive(ranks[message->to].exchange, message->from, message->tag, message->bytes, message->count);
+    }
+    posted_count = 0;
+    call(0, turn < 20 ? 0 : 600, 1000), call(1, turn < 20 ? 0 : 600, 1000);
+    if (turn == 19) EXPECT(!ranks[0].is_done && !ranks[1].is_done);
+  }
+  OK(ranks[0].ended);
+  OK(ranks[1].ended);
+  EXPECT(ranks[0].is_done && ranks[1].is_done);
+  EXPECT(memcmp(ranks[0].mean, ranks[1].mean, sizeof ranks[0].mean) == 0);
+  OK(gw_exchange_report(ranks[1].exchange, &contributors, NULL, NULL));
+  EXPECT(contributors == 2);
+  OK(gw_memory_residual(ranks[0].memory, &kept, NULL));
+  EXPECT(memcmp(kept, ranks[0].gradient, sizeof ranks[0].gradient) != 0);
+  unmake();
+  gw_codec_free(downlink);
+}
+
+/* A warm-up sends more in the first epochs. */
+static void epochs(void) {
+  size_t sent[2];
+  make("topk:density=0.05,warmup=3", GW_ROUTE_ALL_GATHER);
+  for (uint64_t epoch = 0; epoch < 2; epoch++) {
+    for (int i = 0; i < RANKS; i++) OK(gw_exchange_set_epoch(ranks[i].exchange, 3 * epoch));
+    begin(epoch, 1000);
+    run(0, 1000);
+    OK(gw_exchange_report(ranks[0].exchange, NULL, NULL, &sent[epoch]));
+  }
+  EXPECT(sent[0] > 2 * sent[1] && sent[1] == 3);
   unmake();
 }
 
@@ -230,7 +335,12 @@ static void wrong_calls(void) {
   OK(gw_codec_new("topk", &codec));
   OK(gw_layout_new_flat(N + 1, &longer));
   RESULT(gw_exchange_new(codec, layout, GW_ROUTE_RING, &exchange), GW_EXCHANGE_NOT_LINEAR);
-  RESULT(gw_exchange_new(codec, layout, 6, &exchange), GW_ERROR_OUT_OF_RANGE);
+  RESULT(gw_exchange_new(codec, layout, 7, &exchange), GW_ERROR_OUT_OF_RANGE);
+  RESULT(gw_exchange_new_pipelined(codec, layout, 1, 0, &exchange), GW_ERROR_OUT_OF_RANGE);
+  RESULT(gw_exchange_new_pipelined(codec, layout, GW_ROUTE_SERVER, 2, &exchange), GW_EXCHANGE_ONE_MESSAGE);
+  RESULT(gw_exchange_new_pipelined(NULL, layout, 1, 2, &exchange), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_new_server(codec, NULL, 0, NULL, &exchange), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_new_server(codec, layout, 0, (gw_codec *)layout, &exchange), GW_ERROR_NOT_AN_OBJECT);
   RESULT(gw_exchange_new(NULL, layout, 1, &exchange), GW_ERROR_NULL_POINTER);
   RESULT(gw_exchange_new(codec, NULL, 1, &exchange), GW_ERROR_NULL_POINTER);
   RESULT(gw_exchange_new(codec, layout, 1, NULL), GW_ERROR_NULL_POINTER);
@@ -297,6 +407,11 @@ static void wrong_calls(void) {
   RESULT(gw_exchange_deadline(exchange, NULL), GW_ERROR_NULL_POINTER);
   RESULT(gw_exchange_peer_lost(NULL, 1), GW_ERROR_NULL_POINTER);
   RESULT(gw_exchange_fail(NULL), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_not_here(NULL, 1), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_wanted(NULL, 0, &to, tag, &progress), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_set_epoch(NULL, 0), GW_ERROR_NULL_POINTER);
+  RESULT(gw_exchange_set_quorum(exchange, 1), GW_EXCHANGE_NO_DOWNLINK);
+  RESULT(gw_exchange_set_patience(exchange, 1), GW_EXCHANGE_NO_DOWNLINK);
   RESULT(gw_exchange_report(NULL, NULL, NULL, NULL), GW_ERROR_NULL_POINTER);
   RESULT(gw_exchange_error_text(NULL, text, sizeof text, NULL), GW_ERROR_NULL_POINTER);
   RESULT(gw_exchange_set_density(NULL, 0.5), GW_ERROR_NULL_POINTER);
@@ -315,10 +430,18 @@ int main(void) {
   all_agree("topk:density=0.1,values=bf16", GW_ROUTE_SPARSE);
   all_agree("none", GW_ROUTE_RING);
   all_agree("maxnorm:bits=8", GW_ROUTE_TREE);
+  all_agree("none", GW_ROUTE_OWNERS);
   all_agree("qsgd:bits=4", GW_ROUTE_SERVER);
   all_agree("powersgd:rank=1", GW_ROUTE_BEST);
+  const size_t one[3] = {1, 1, 1}, thirds[3] = {20, 20, 20};
+  gw_layout *tensors;
+  OK(gw_layout_new(3, NULL, one, thirds, 3, &tensors));
+  pipelined(tensors);
+  served();
+  epochs();
   failures();
   wrong_calls();
+  gw_layout_free(tensors);
   gw_layout_free(layout);
   return 0;
 }

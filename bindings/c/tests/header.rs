@@ -14,6 +14,11 @@ const MACROS: &str = "
  * gw_frame_bound as a constant, for arrays.
  */
 #define GW_FRAME_BOUND(elements) ((size_t)(elements) * 8 + 2048)
+
+/**
+ * A share of the coordinates as gw_topk_init takes it, computed by the compiler.
+ */
+#define GW_DENSITY(share) ((uint32_t)((share) * 1e9 + 0.5))
 ";
 
 /// The sections of the manual, in order, with what the names of their declarations begin with. Structures
@@ -43,6 +48,8 @@ const SECTIONS: &[(&str, &[&str])] = &[
         "Exchange",
         &["gw_exchange", "GW_ROUTE_", "GW_WORKED", "GW_WAITING", "GW_DONE", "GW_TAG_BYTES", "GW_NEVER"],
     ),
+    ("Rounds of linear codecs", &["gw_rounds", "GW_SUM_", "GW_MAX_F32", "GW_MIN_I32", "GW_AND_U32"]),
+    (NO_HEAP, &["GW_DENSITY", "gw_topk", "gw_qsgd", "gw_none"]),
     ("Limits", &["gw_limits"]),
     ("Looking into a frame", &["gw_outline"]),
     ("Random draws", &["gw_draw"]),
@@ -50,6 +57,36 @@ const SECTIONS: &[(&str, &[&str])] = &[
 const RESULTS: &str = "Versions and results";
 const OBJECTS: &str = "Objects";
 const OWN_MEMORY: &str = "Memory and buffers of your own";
+const NO_HEAP: &str = "Without a heap";
+
+/// What a section begins with.
+const OPENINGS: &[(&str, &str)] = &[(
+    NO_HEAP,
+    "
+/*
+ * The library that `install.sh PREFIX small TARGET` builds allocates nothing and needs no operating
+ * system. Its functions are these; linking finds what is not there:
+ *
+ *   gw_codec_size, gw_draw, gw_encode, gw_encode_void, gw_encoder_error_index,
+ *   gw_encoder_error_text, gw_encoder_init, gw_encoder_set_divide_by_senders,
+ *   gw_encoder_set_source, gw_encoder_size, gw_format_version_max, gw_format_version_min,
+ *   gw_frame_add, gw_frame_bound, gw_frame_each, gw_frame_init, gw_frame_length, gw_frame_size,
+ *   gw_frame_step, gw_layout_elements, gw_layout_fingerprint, gw_layout_init,
+ *   gw_layout_init_opaque, gw_layout_size, gw_limits_init, gw_limits_set_max_body_bytes,
+ *   gw_limits_set_max_elements, gw_limits_set_max_entries, gw_limits_set_max_magnitude,
+ *   gw_limits_set_max_scratch_words, gw_limits_set_max_units, gw_limits_size, gw_memory_clear,
+ *   gw_memory_decay, gw_memory_give_back, gw_memory_init, gw_memory_keep, gw_memory_load,
+ *   gw_memory_norm, gw_memory_remap, gw_memory_rescale, gw_memory_residual, gw_memory_save,
+ *   gw_memory_size, gw_none_init, gw_qsgd_init, gw_result_name, gw_result_text, gw_topk_init,
+ *   gw_version_number, gw_void_read.
+ *
+ * Each codec has a constructor here, because one that reads spellings would link all of them. A codec
+ * that was made so is like any other, in any library. Frames that need what small machines leave out
+ * (docs/microcontrollers.md) are refused with GW_DECODE_NOT_BUILT. GW_FRAME_BOUND says how much room a
+ * frame needs. A fault of the library, elsewhere GW_ERROR_PANIC, is an undefined instruction here.
+ */
+",
+)];
 
 fn made() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -82,7 +119,8 @@ fn in_sections(declarations: &str) -> String {
     }
     let with_headings = headings.iter().zip(sections).map(|(heading, section)| {
         assert!(!section.is_empty(), "nothing is in '{heading}'");
-        format!("\n/* ======== {heading} ======== */\n{section}")
+        let opening = OPENINGS.iter().find(|(of, _)| of == heading).map_or("", |(_, opening)| *opening);
+        format!("\n/* ======== {heading} ======== */\n{opening}{section}")
     });
     with_headings.collect()
 }
@@ -99,7 +137,10 @@ fn section_of(declaration: &str) -> &'static str {
         .or_else(|| name.find("gw_"));
     let name = &name[start.unwrap()..];
     let name = &name[..name.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(name.len())];
-    if ["_size", "_init", "_init_opaque"].iter().any(|end| name.ends_with(end)) {
+    let is_small = SECTIONS
+        .iter()
+        .any(|(of, names)| *of == NO_HEAP && names.iter().any(|start| name.starts_with(start)));
+    if !is_small && ["_size", "_init", "_init_opaque"].iter().any(|end| name.ends_with(end)) {
         return OWN_MEMORY;
     }
     let found = SECTIONS.iter().find(|(_, prefixes)| prefixes.iter().any(|prefix| name.starts_with(prefix)));

@@ -129,7 +129,12 @@ impl Header {
             return Err(DecodeError::BadMagic);
         }
         let version = reader.u8()?;
-        if !VERSIONS.contains(&version) {
+        #[allow(
+            clippy::manual_contains,
+            reason = "it has code of its own for bytes, too much for a small machine"
+        )]
+        let is_known = VERSIONS.iter().any(|known| *known == version);
+        if !is_known {
             return Err(DecodeError::UnsupportedVersion(version));
         }
         let number = reader.u8()?;

@@ -26,6 +26,13 @@ impl Density {
         in_range.then_some(Self(billionths as u32))
     }
 
+    /// From whole billionths, 1 to 10⁹; `None` outside that range. For machines without f64, which would take
+    /// kilobytes of code for [`new`](Self::new).
+    #[must_use]
+    pub fn from_billionths(billionths: u32) -> Option<Self> {
+        (1..=BILLION).contains(&billionths).then_some(Self(billionths))
+    }
+
     /// 1 %: the usual density of the literature, and of samples.
     pub(crate) const fn percent() -> Self {
         Self(BILLION / 100)
