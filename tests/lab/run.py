@@ -18,7 +18,7 @@ sys.dont_write_bytecode = True
 import programs
 import sandbox
 
-MODULES = ["network_test", "conformance_test", "hostile_test", "soak_test", "slow_test", "torch_test"]
+MODULES = ["network_test", "conformance_test", "hostile_test", "soak_test", "slow_test", "tcp_test", "torch_test"]
 
 if __name__ == "__main__":
     if not sandbox.is_inside():

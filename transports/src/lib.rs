@@ -72,6 +72,8 @@ mod derived;
 mod driver;
 mod error;
 mod forward;
+#[cfg(any(feature = "tcp", feature = "zmq"))]
+mod growing;
 mod mailbox;
 #[cfg(any(feature = "tcp", feature = "zmq"))]
 mod private_file;
@@ -84,6 +86,8 @@ mod transport;
 
 pub use counters::{Counters, Traffic};
 pub use error::TransportError;
+#[cfg(any(feature = "tcp", feature = "zmq"))]
+pub use growing::Growing;
 pub use rank::{Membership, Rank, RankSet};
 pub use tag::{Deadline, Tag, Wanted};
 #[cfg(any(feature = "tcp", feature = "zmq"))]

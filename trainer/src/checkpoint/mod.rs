@@ -28,6 +28,7 @@ mod error;
 mod manifest;
 mod memory;
 mod norms;
+mod part;
 mod replica;
 mod store;
 
@@ -35,6 +36,7 @@ pub use best::Best;
 pub use error::CheckpointError;
 pub(crate) use error::way_out;
 pub use manifest::{Away, Single, Totals, VERSIONS};
+pub(crate) use part::Part;
 pub use replica::{Replica, ReplicaError};
 #[cfg(feature = "mpi")]
 pub(crate) use store::after;

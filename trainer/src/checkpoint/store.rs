@@ -354,7 +354,7 @@ impl Found {
         match (self.config.transport, self.worker()) {
             (_, Some(_)) => "trainer join",
             (TransportKind::Zmq, None) => "trainer serve",
-            (TransportKind::Local | TransportKind::Mpi, None) => "trainer train",
+            (TransportKind::Local | TransportKind::Mpi | TransportKind::Tcp, None) => "trainer train",
         }
     }
 

@@ -202,7 +202,7 @@ fn require_local(grid: &Grid) -> Result<(), RangeError> {
         TransportKind::Mpi => {
             format!("local here; for mpi, {built}start it as mpirun -n {workers} trainer compare …")
         }
-        _ => "local or mpi".to_owned(),
+        _ => "local or mpi; over TCP and ZeroMQ a run has one codec".to_owned(),
     };
     require(transport == TransportKind::Local, "transport", transport, allowed)
 }

@@ -32,6 +32,7 @@ use crate::checkpoint;
 use crate::codec_cli::{self, CodecArgs};
 use crate::command::{Again, LogArgs, Output, unless_nobody_reads};
 pub use crate::command::{Failure, report as report_failure};
+use crate::over_tcp::TcpArgs;
 use crate::process::launch::Launch;
 #[cfg(feature = "zmq")]
 use crate::remote;
@@ -126,7 +127,7 @@ fn again(program: &OsStr, matches: &ArgMatches) -> Again {
         "serve" => LogArgs::augment_args(remote::ServeArgs::augment_args(own)),
         #[cfg(feature = "zmq")]
         "join" => LogArgs::augment_args(remote::JoinArgs::augment_args(own)),
-        "train" => LogArgs::augment_args(own),
+        "train" => LogArgs::augment_args(TcpArgs::augment_args(own)),
         _ => own,
     };
     Again::of(program, command, matches, &own)

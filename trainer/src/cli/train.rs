@@ -15,6 +15,7 @@ use crate::command::{
 use crate::compare::grid;
 use crate::config::{RunConfig, Settings, TransportKind};
 use crate::job::{Job, JobError};
+use crate::over_tcp::{self, TcpArgs};
 use crate::process::interrupt;
 use crate::process::launch::Launch;
 use crate::range::{RangeError, require};
@@ -55,6 +56,8 @@ pub(super) struct TrainArgs {
     #[command(flatten)]
     pub(super) log: LogArgs,
     #[command(flatten)]
+    pub(super) tcp: TcpArgs,
+    #[command(flatten)]
     settings: Settings,
 }
 
@@ -67,20 +70,30 @@ pub(super) fn train(args: &TrainArgs, again: &Again, out: &mut impl Write) -> Re
     };
     if let Some(path) = &args.resume {
         let length = length_alone(&own, args.config.as_ref(), &args.output)?;
-        return resume(path, length, again, out);
+        return resume(path, length, &args.tcp, again, out);
     }
-    let mut settings = settings(&own, args.config.as_ref())?;
-    let launch = Launch::detect()?.filter(|_| settings.transport != Some(TransportKind::Local));
+    let mut settings = args.tcp.settings(settings(&own, args.config.as_ref())?);
+    let is_launched = !matches!(settings.transport, Some(TransportKind::Local | TransportKind::Tcp));
+    let launch = Launch::detect()?.filter(|_| is_launched);
     settings = launch.map_or(Ok(settings.clone()), |launch| launched(launch, settings))?;
     settings.checkpoint_every.get_or_insert(CHECKPOINT_EVERY);
     let config = RunConfig::resolve(&settings).map_err(JobError::from)?;
-    let told = args.config.as_deref();
-    let Some(path) = &args.resume_or_start else {
-        return start(launch, config, (&args.output, told), again, out);
+    args.tcp.ensure_for(config.transport)?;
+    let told = [args.config.as_deref(), args.tcp.key_file()];
+    let begin = |output: &Output, out: &mut _| match config.transport {
+        TransportKind::Tcp => {
+            let folder = |job: &Job| create_folder(job, output, &told);
+            over_tcp::train(&args.tcp, config.clone(), &folder, again, out)
+        }
+        _ => start(launch, config.clone(), (output, told[0]), again, out),
+    };
+    // Only the first rank over TCP has a folder.
+    let Some(path) = args.resume_or_start.as_ref().filter(|_| !args.tcp.follows()) else {
+        return begin(&args.output, out);
     };
     match Begin::of(path, &config)? {
-        Begin::Start => start(launch, config, (&output_in(path), told), again, out),
-        Begin::Resume(found) => resume_found(path, *found, None, again, out),
+        Begin::Start => begin(&output_in(path), out),
+        Begin::Resume(found) => resume_found(path, *found, None, &args.tcp, again, out),
         Begin::Done => Ok(writeln!(out, "{}", done(path))?),
     }
 }
@@ -133,33 +146,49 @@ fn require_local(config: &RunConfig) -> Result<(), RangeError> {
         TransportKind::Zmq => {
             "local here; over ZeroMQ a run has a server, trainer serve, and workers, trainer join".to_owned()
         }
-        _ => format!("local here; for mpi, {built}start it as mpirun -n {workers} trainer train …"),
+        TransportKind::Local | TransportKind::Mpi | TransportKind::Tcp => {
+            format!("local here; for mpi, {built}start it as mpirun -n {workers} trainer train …")
+        }
     };
     require(config.transport == TransportKind::Local, "transport", config.transport, allowed)
 }
 
-fn resume(path: &Path, length: Option<Length>, again: &Again, out: &mut impl Write) -> Result<(), Failure> {
+fn resume(
+    path: &Path,
+    length: Option<Length>,
+    tcp: &TcpArgs,
+    again: &Again,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
     if path.join(grid::FILE).exists() {
         let command = format!("trainer compare --resume {}", quoted(path));
         return Err(Failure::of_file(path, format!("a comparison; go on with: {command}")));
     }
-    resume_found(path, checkpoint::latest(path).map_err(JobError::from)?, length, again, out)
+    let found = checkpoint::latest(path).map_err(|error| match tcp.follows() {
+        true => Failure::Usage(format!("{error}; a rank without this folder is started as the first time")),
+        false => JobError::from(error).into(),
+    });
+    resume_found(path, found?, length, tcp, again, out)
 }
 
 fn resume_found(
     path: &Path,
     found: Found,
     length: Option<Length>,
+    tcp: &TcpArgs,
     again: &Again,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
+    let transport = found.config().transport;
+    tcp.ensure_for(transport)?;
     match Launch::detect()? {
+        _ if transport == TransportKind::Tcp => return over_tcp::resume(tcp, found, length, again, out),
         _ if found.config().comes_and_goes() => {
             let command = format!("{} --resume {}", found.command(), quoted(path));
             let what = format!("a run of a server; go on with: {command}, and the options of its process");
             return Err(Failure::of_file(path, what));
         }
-        Some(launch) if found.config().transport == TransportKind::Mpi => {
+        Some(launch) if transport == TransportKind::Mpi => {
             return resume_as_process(launch, found, length, again, out);
         }
         Some(launch) if launch.world > 1 => {

@@ -32,7 +32,14 @@ impl Again {
         let option = |argument: &clap::Arg| {
             let values = matches.get_raw(argument.get_id().as_str()).into_iter().flatten();
             let values = values.filter(|_| argument.get_action().takes_values());
-            Some((argument.get_long()?.to_owned(), values.map(OsStr::to_owned).collect()))
+            let values: Vec<OsString> = values.map(OsStr::to_owned).collect();
+            let values = match argument.get_value_delimiter() {
+                Some(delimiter) if !values.is_empty() => {
+                    vec![values.join(OsStr::new(&delimiter.to_string()))]
+                }
+                _ => values,
+            };
+            Some((argument.get_long()?.to_owned(), values))
         };
         let options = own.get_arguments().filter(is_given).filter_map(option).collect();
         Self { program: vec![program.to_owned()], command: command.to_owned(), options }

@@ -3,6 +3,8 @@
 use std::io::{self, ErrorKind, Write, stderr};
 use std::path::Path;
 
+use gradwire_transports::tcp::TcpError;
+
 use super::again::Again;
 #[cfg(feature = "zmq")]
 use super::remote_error::RemoteError;
@@ -50,6 +52,31 @@ pub enum Failure {
         steps: u64,
         /// The command that continues.
         command: String,
+    },
+    /// The ranks of a run over TCP do not come together.
+    #[error(transparent)]
+    Tcp(#[from] TcpError),
+    /// The user ended a rank before all were there.
+    #[error("ended before the run began: {waited_for} was missing")]
+    NotBegun {
+        /// Who was missing.
+        waited_for: String,
+    },
+    /// The run was ended, as a rank learns that has no folder.
+    #[error(
+        "the run was ended after {steps} steps; rank 0 says how to go on, this rank is started as before"
+    )]
+    Stopped {
+        /// Steps done.
+        steps: u64,
+    },
+    /// Another rank is gone.
+    #[error("{error}; {then}")]
+    Lost {
+        /// Where this rank noticed.
+        error: RunError,
+        /// What to do.
+        then: String,
     },
     /// The user ended a worker without a folder.
     #[cfg(feature = "zmq")]
@@ -120,6 +147,9 @@ impl Failure {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) | Self::Job(_) | Self::Folder(_) | Self::Log(_) | Self::Codec(_) => 2,
+            Self::Tcp(TcpError::NotAllThere { .. } | TcpError::Lost { .. }) | Self::Lost { .. } => 1,
+            Self::Tcp(_) => 2,
+            Self::NotBegun { .. } | Self::Stopped { .. } => interrupt::EXIT_CODE,
             #[cfg(feature = "zmq")]
             Self::Remote(RemoteError::Zmq(_)) => 2,
             #[cfg(feature = "zmq")]

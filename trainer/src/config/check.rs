@@ -384,7 +384,10 @@ fn mpi_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
         config.exchange == ExchangeKind::Native && !is_mpi,
         "exchange = native: it is the all-reduce of an MPI library; start the run with mpirun",
     )?;
-    refuse(config.patience.is_some() && !is_mpi, "patience with transport = local: it belongs to mpi")
+    refuse(
+        config.patience.is_some() && !is_mpi,
+        format!("patience with transport = {}: it belongs to mpi", config.transport),
+    )
 }
 
 /// What does not work with a codec that owns the momentum.

@@ -87,6 +87,8 @@ pub enum TransportKind {
     Local,
     /// Processes that a launcher of MPI started.
     Mpi,
+    /// Processes on several machines, over TCP.
+    Tcp,
     /// A server and its workers, over ZeroMQ.
     Zmq,
 }
@@ -163,7 +165,7 @@ mod tests {
         assert_eq!(words::<ExchangeKind>("exchange"), exchanges);
         assert_eq!(words::<TopologyKind>("topology"), ["ring", "torus", "complete"]);
         assert_eq!(words::<WireKind>("wire"), ["f32", "bf16"]);
-        assert_eq!(words::<TransportKind>("transport"), ["local", "mpi", "zmq"]);
+        assert_eq!(words::<TransportKind>("transport"), ["local", "mpi", "tcp", "zmq"]);
         assert_eq!(words::<OptimizerKind>("optimizer"), ["sgd", "adamw", "adamw-updates"]);
         assert_eq!(words::<ScheduleKind>("schedule"), ["constant", "cosine", "step"]);
         assert_eq!(words::<ModelKind>("model"), ["mlp", "cnn", "resnet20", "gpt", "lstm"]);
@@ -188,7 +190,7 @@ mod tests {
             ("topology", "star", "", "ring, torus, complete"),
             ("wire", "bf61", "; did you mean bf16?", "f32, bf16"),
             ("wire", "BF16", "", "f32, bf16"),
-            ("transport", "pigeon", "", "local, mpi, zmq"),
+            ("transport", "pigeon", "", "local, mpi, tcp, zmq"),
             ("optimizer", "adam", "; did you mean adamw?", "sgd, adamw, adamw-updates"),
             ("schedule", "cosin", "; did you mean cosine?", "constant, cosine, step"),
             ("model", "rnn", "; did you mean cnn?", "mlp, cnn, resnet20, gpt, lstm"),

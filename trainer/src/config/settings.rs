@@ -105,8 +105,8 @@ fields! {
     /// unit=tensor [default: 1]
     #[arg(long, value_name = "N", help_heading = EXCHANGE)]
     maybe pipeline: usize;
-    /// What carries the bytes: local (threads of this process) or mpi [default: mpi under mpirun, otherwise
-    /// local]
+    /// What carries the bytes: local (threads of this process), mpi, or tcp (a process for each rank, on
+    /// several machines) [default: mpi under mpirun, otherwise local]
     #[arg(long, hide_possible_values = true, value_name = "KIND", help_heading = EXCHANGE)]
     always transport: TransportKind = |_| TransportKind::Local;
     /// Seconds for which a worker may leave the others waiting before an MPI job is ended [default: 300]

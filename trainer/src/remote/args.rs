@@ -1,7 +1,6 @@
 //! What both ends are told in the same words.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use gradwire_transports::zmq::{KeyPair, Security, ZmqError};
 
@@ -31,10 +30,4 @@ impl KeyArgs {
             None => Ok(Security::Plain { beyond_loopback: self.beyond_loopback }),
         }
     }
-}
-
-/// A number of seconds from the command line.
-pub(super) fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }

@@ -12,16 +12,17 @@ use gradwire_transports::zmq::{
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
 use tracing::{info, warn};
 
-use super::args::{KeyArgs, seconds};
+use super::args::KeyArgs;
 use super::job::{downlink, prepare, resolve};
 use super::keep::{self, Keep, KeepArgs, Known};
 use super::options::{SERVER, options};
 use super::trace::{self, Trace, TraceArgs};
-use super::waiting::{LOOK_UP, Saying, farewell, is_end_wanted};
+use super::waiting::farewell;
 use crate::checkpoint::{Found, Replica, ReplicaError};
 use crate::command::{Again, CHECKPOINT_EVERY, Failure, RemoteError, done};
 use crate::config::Settings;
 use crate::job::{Job, JobError};
+use crate::network::{LOOK_UP, Saying, is_end_wanted, seconds};
 use crate::process::interrupt;
 #[cfg(feature = "metrics")]
 use crate::record::monitor::monitor;

@@ -9,11 +9,10 @@ use gradwire_transports::zmq::{
 use tracing::{info, warn};
 
 use crate::job::Job;
+use crate::network::with_settings;
 
 /// The server's rank.
 pub(super) const SERVER: Rank = Rank(0);
-/// Settings that say where files are and what is written, not what is trained.
-const LOCAL_KEYS: [&str; 3] = ["data_dir", "tensorboard", "transport"];
 /// Bound on the bytes that a state takes for one tensor, besides its name.
 const STATE_LINE: usize = 256;
 /// Bound on the bytes of any other header and of the messages around it.
@@ -24,12 +23,7 @@ const MESSAGES: usize = 4096;
 
 /// Everything that must be equal at both ends.
 fn terms(job: &Job, downlink: &Spec) -> Terms {
-    let terms = Terms::new(&job.layout.as_ref(), &job.spec).with("downlink", downlink);
-    // A job is only made of settings that can be written down.
-    let settings = job.config.to_toml().unwrap_or_else(|error| error.to_string());
-    let keys = settings.lines().filter_map(|line| line.split_once(" = "));
-    let shared = keys.filter(|(key, _)| !LOCAL_KEYS.contains(key));
-    shared.fold(terms, |terms, (key, value)| terms.with(key, value.trim_matches('"')))
+    with_settings(Terms::new(&job.layout.as_ref(), &job.spec).with("downlink", downlink), job)
 }
 
 /// Bounds from the most that codec, downlink and state can make.

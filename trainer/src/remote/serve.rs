@@ -10,14 +10,14 @@ use gradwire_transports::zmq::{Bound, Entry, Roster, Security, ZmqTransport};
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
 use tracing::{info, warn};
 
-use super::args::{KeyArgs, seconds};
+use super::args::KeyArgs;
 use super::begin::BeginArgs;
 use super::delayed::Delayed;
 use super::job::{downlink, prepare, resolve};
 use super::list::List;
 use super::options::{SERVER, options};
 use super::trace::{self, Trace, TraceArgs};
-use super::waiting::{LOOK_UP, Saying, farewell, is_end_wanted};
+use super::waiting::farewell;
 use crate::checkpoint::{Checkpoint, Found};
 use crate::command::{
     Again, Failure, Output, RemoteError, create_folder, done, explained, reopen, report_run,
@@ -27,6 +27,7 @@ use crate::data::Part;
 use crate::job::{Job, JobError};
 use crate::log;
 use crate::model::eval::Evaluation;
+use crate::network::{LOOK_UP, Saying, is_end_wanted, seconds};
 use crate::process::interrupt;
 use crate::range::{RangeError, require};
 use crate::record::folder::Folder;

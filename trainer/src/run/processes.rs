@@ -40,24 +40,21 @@ fn totals_tag(transport: &dyn Transport) -> Tag {
 }
 
 /// The tag of messages between two runs; above that of the totals.
-#[cfg(feature = "mpi")]
 fn word_tag(transport: &dyn Transport) -> Tag {
     record_tag(transport, (1 << 62) + (1 << 32))
 }
 
-/// The first rank tells all others something, before a run.
-#[cfg(feature = "mpi")]
-pub(crate) fn tell_others(
+/// The first rank tells each of the others something, before a run.
+pub(crate) fn tell_each<W: serde::Serialize>(
     transport: &mut dyn Transport,
-    word: &impl serde::Serialize,
+    word: impl Fn(Rank) -> W,
 ) -> Result<(), RunError> {
     let tag = word_tag(transport);
-    let mut told = others(transport).into_iter().map(|rank| send(transport, rank, tag, word));
+    let mut told = others(transport).into_iter().map(|rank| send(transport, rank, tag, &word(rank)));
     told.try_for_each(|told| told.map_err(|error| lost(FIRST, 0, error)))
 }
 
 /// What the first rank tells before a run.
-#[cfg(feature = "mpi")]
 pub(crate) fn hear_first<T: serde::de::DeserializeOwned>(
     transport: &mut dyn Transport,
 ) -> Result<T, RunError> {
@@ -66,7 +63,8 @@ pub(crate) fn hear_first<T: serde::de::DeserializeOwned>(
 }
 
 /// Works as any rank but the first, from the beginning or from a checkpoint that all have read. When
-/// `interrupt` becomes true, the first rank is told to end the run.
+/// `interrupt` becomes true, the first rank is told to end the run. Returns the number of steps done if the
+/// run was ended before its last.
 ///
 /// # Errors
 ///
@@ -76,16 +74,17 @@ pub fn follow(
     transport: &mut dyn Transport,
     start: Option<&Checkpoint>,
     interrupt: Option<&AtomicBool>,
-) -> Result<(), RunError> {
+) -> Result<Option<u64>, RunError> {
     let rank = transport.rank();
     let control = Control { start: start.map(|checkpoint| (checkpoint, &[][..])), interrupt };
     match work(job, &mut *transport, &|_| job.build_model(), control, &mut Follower { interrupt }) {
         Ok(end) => {
             let tag = totals_tag(transport);
-            send(transport, FIRST, tag, &totals(end.counters)).map_err(|error| lost(rank, job.steps, error))
+            let sent = send(transport, FIRST, tag, &totals(end.counters));
+            sent.map(|()| None).map_err(|error| lost(rank, job.steps, error))
         }
         // The first rank reports the end.
-        Err((_, WorkerError::Stopped)) => Ok(()),
+        Err((steps, WorkerError::Stopped)) => Ok(Some(steps)),
         Err((step, error)) => Err(failed(rank, step, error)),
     }
 }

@@ -21,7 +21,7 @@ use crate::process::interrupt;
 use crate::process::launch::Launch;
 use crate::record::folder::Folder;
 use crate::run::in_folder::{go_on_writing, write_down};
-use crate::run::processes::{follow, hear_first, tell_others};
+use crate::run::processes::{follow, hear_first, tell_each};
 use crate::run::{Control, Observer, Outcome, RunError};
 
 /// Where the comparison is written.
@@ -66,7 +66,7 @@ pub(crate) fn compare(
             true => plan.resume_by(&mut leader, &folder),
             false => plan.run_by(&mut leader, &folder)?,
         };
-        tell_others(leader.transport, &Word::End)?;
+        tell_each(leader.transport, |_| Word::End)?;
         present(&comparison, &folder)
     })
 }
@@ -137,7 +137,7 @@ impl Leader<'_> {
         control: Control<'_>,
         observer: &mut dyn Observer,
     ) -> Result<Outcome, RunError> {
-        let told = tell_others(self.transport, &word);
+        let told = tell_each(self.transport, |_| &word);
         let outcome = told.and_then(|()| lead_job(job, self.transport, control, observer));
         if let Err(error) = &outcome
             && !error.is_of_all(job)

@@ -42,7 +42,8 @@ pub(crate) fn train(
     in_a_job(launch, &config, |transport| {
         let job = Job::prepare(config.clone())?;
         if transport.rank() != Rank(0) {
-            return Ok(follow(&job, transport, None, Some(interrupt::requested()))?);
+            follow(&job, transport, None, Some(interrupt::requested()))?;
+            return Ok(());
         }
         let folder = folder(&job)?;
         let outcome = write_down(&job, &folder, &job.config.encoding(), LINES, |observer| {
@@ -71,7 +72,8 @@ pub(crate) fn resume(
     let checkpoint = found.read_all(&job.layout).map_err(JobError::from)?;
     in_a_job(launch, &job.config, |transport| {
         if transport.rank() != Rank(0) {
-            return Ok(follow(&job, transport, Some(&checkpoint), Some(interrupt::requested()))?);
+            follow(&job, transport, Some(&checkpoint), Some(interrupt::requested()))?;
+            return Ok(());
         }
         let (folder, checkpoint) = reopen_to_end(&run, &job, checkpoint)?;
         writeln!(out, "Resuming at step {} of {}", checkpoint.steps, job.steps)?;

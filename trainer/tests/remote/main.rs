@@ -4,6 +4,8 @@ mod absence;
 mod elastic;
 mod leaving;
 mod outsiders;
+#[path = "../common/process.rs"]
+mod process;
 mod refusals;
 mod restart;
 mod resume;

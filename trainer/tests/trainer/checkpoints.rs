@@ -288,7 +288,9 @@ fn run_in_processes(
             .collect();
         let control = Control { start, interrupt: wish_of(0) };
         let outcome = lead(job, &mut first, control, &mut Forward(&mut keeper, &wish));
-        followers.into_iter().for_each(|follower| follower.join().unwrap().unwrap());
+        for follower in followers {
+            follower.join().unwrap().unwrap();
+        }
         outcome
     });
     (outcome, keeper)

@@ -61,7 +61,7 @@ fn bad_settings_are_refused_in_one_line() {
         (&["train", "--epochs", "1", "--steps", "1"], "epochs and steps: give one of them"),
         (
             &["train", "--transport", "pigeon"],
-            "invalid value 'pigeon' for '--transport <KIND>' [possible values: local, mpi, zmq]",
+            "invalid value 'pigeon' for '--transport <KIND>' [possible values: local, mpi, tcp, zmq]",
         ),
         (
             &["train", "--wire", "bf61"],

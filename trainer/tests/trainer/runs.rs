@@ -295,7 +295,7 @@ fn who_leads_and_who_follows_train_as_threads_do() {
             })
             .collect();
         let led = lead(&job, &mut first, Control::default(), &mut Quiet::default()).unwrap();
-        followers.into_iter().for_each(|follower| follower.join().unwrap().unwrap());
+        assert!(followers.into_iter().all(|follower| follower.join().unwrap().unwrap().is_none()));
         led
     });
     assert_eq!(led.summary.params_hash, expected.summary.params_hash);

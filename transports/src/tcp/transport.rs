@@ -64,10 +64,20 @@ impl Bound {
     /// Waits until all ranks are connected to this one.
     ///
     /// # Errors
-    /// `NotAllThere` at the deadline, with what is known of those that are missing. As soon as it is clear
-    /// that no mesh comes about: `Differs`, `OtherKey`, `Encryption`, `Version`, `Refused`, `Lost`,
-    /// `NotLoopback`. `Options`, `System`.
+    /// `NotAllThere` at the deadline, with what is known of those that are missing; otherwise the errors of
+    /// [`begin`](Self::begin) and of [`Joining::wait`].
     pub fn join(self, meeting: &Meeting, deadline: Deadline) -> Result<TcpTransport, TcpError> {
+        match self.begin(meeting)?.wait(deadline)? {
+            Met::All(transport) => Ok(transport),
+            Met::Some(joining) => Err(joining.give_up()),
+        }
+    }
+
+    /// Begins to connect to all other ranks, and does not wait: for a caller who says what is waited for.
+    ///
+    /// # Errors
+    /// `Options`, `System`.
+    pub fn begin(self, meeting: &Meeting) -> Result<Joining, TcpError> {
         let Self { options, mut listener, address } = self;
         let (world, rank, me) = (meeting.world(), options.rank, options.rank.0 as usize);
         options.check(world)?;
@@ -108,7 +118,83 @@ impl Bound {
             error: error.to_string(),
         })?;
         transport.thread = Some(thread);
-        transport.meet(deadline)
+        Ok(Joining(transport))
+    }
+}
+
+/// A rank that connects to the others.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+///
+/// use gradwire::{LayoutRef, Spec};
+/// use gradwire_transports::tcp::{Bound, Meeting, Met, Security, TcpOptions, Terms};
+/// use gradwire_transports::{Deadline, Rank};
+///
+/// let terms = Terms::new(&LayoutRef::flat(650), &Spec::parse("none").unwrap());
+/// let options = TcpOptions::new(Rank(0), terms, Security::Loopback);
+/// let bound = Bound::new(options, "127.0.0.1:0").unwrap();
+/// let root = bound.address().to_string();
+/// let joining = bound.begin(&Meeting::Rendezvous { root, world: 2 }).unwrap();
+/// let Ok(Met::Some(joining)) = joining.wait(Deadline::after(Duration::from_millis(1))) else { panic!() };
+/// assert_eq!(joining.missing()[0].0, Rank(1));
+/// ```
+#[derive(Debug)]
+pub struct Joining(TcpTransport);
+
+/// Who was there at a deadline.
+#[derive(Debug)]
+pub enum Met {
+    /// All ranks: they have begun.
+    All(TcpTransport),
+    /// Not all; this end goes on connecting.
+    Some(Joining),
+}
+
+impl Joining {
+    /// Waits for the other ranks.
+    ///
+    /// # Errors
+    /// As soon as it is clear that no mesh comes about: `Differs`, `OtherKey`, `Encryption`, `Version`,
+    /// `Refused`, `Lost`, `NotLoopback`; `System` if the thread of the sockets ended.
+    pub fn wait(mut self, deadline: Deadline) -> Result<Met, TcpError> {
+        let shared = Arc::clone(&self.0.shared);
+        let mut state = shared.lock();
+        loop {
+            if let Some(failure) = state.failure.take() {
+                drop(state);
+                self.0.leave(Deadline::now());
+                return Err(failure);
+            }
+            if state.has_begun {
+                return Ok(Met::All(self.0));
+            }
+            if state.is_stopped {
+                let (what, error) = ("the thread of the sockets".to_owned(), "it ended".to_owned());
+                return Err(TcpError::System { what, error });
+            }
+            let is_missing = !state.missing().is_empty();
+            if deadline.has_passed() && is_missing {
+                return Ok(Met::Some(self));
+            }
+            // With the last one here, the thread is about to begin.
+            state = shared.wait(state, if is_missing { deadline } else { Deadline::NEVER });
+        }
+    }
+
+    /// The ranks that are not there, with what is known of each.
+    pub fn missing(&self) -> Vec<(Rank, String)> {
+        self.0.shared.lock().missing()
+    }
+
+    /// Waits no longer: `NotAllThere`.
+    pub fn give_up(mut self) -> TcpError {
+        let state = self.0.shared.lock();
+        let (missing, turned_away) = (state.missing(), state.turned_away.iter().cloned().collect());
+        drop(state);
+        self.0.leave(Deadline::now());
+        TcpError::NotAllThere { missing, turned_away }
     }
 }
 
@@ -125,31 +211,6 @@ pub struct TcpTransport {
 }
 
 impl TcpTransport {
-    /// Waits until all are there.
-    fn meet(mut self, deadline: Deadline) -> Result<Self, TcpError> {
-        let mut state = self.shared.lock();
-        let failure = loop {
-            if let Some(failure) = state.failure.take() {
-                break failure;
-            }
-            if state.has_begun {
-                drop(state);
-                return Ok(self);
-            }
-            let missing = state.missing();
-            if deadline.has_passed() && !missing.is_empty() || state.is_stopped {
-                let turned_away = state.turned_away.iter().cloned().collect();
-                break TcpError::NotAllThere { missing, turned_away };
-            }
-            // The last one is here, and the thread is about to begin.
-            let by = if missing.is_empty() { Deadline::NEVER } else { deadline };
-            state = self.shared.wait(state, by);
-        };
-        drop(state);
-        self.leave(Deadline::now());
-        Err(failure)
-    }
-
     fn ensure_open(&self) -> Result<(), TransportError> {
         if self.thread.is_some() { Ok(()) } else { Err(TransportError::Closed) }
     }

@@ -9,9 +9,9 @@ use zmq::{Context, Socket};
 
 use super::endpoint::Endpoint;
 use super::error::ZmqError;
-use super::growing::Growing;
 use super::options::ZmqOptions;
 use super::sockets::{Cause, Noticed, dealer, has_stopped, notice};
+use crate::growing::Growing;
 use crate::rank::Rank;
 
 /// The time until the first line says what is waited for.

@@ -5,11 +5,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::error::ZmqError;
-use super::growing::Growing;
 use super::incoming::Arrivals;
 use super::link::Link;
 use super::options::ZmqLimits;
 use super::roster::Roster;
+use crate::growing::Growing;
 use crate::inbox::Inbox;
 use crate::rank::Rank;
 use crate::tag::{Deadline, Tag};

@@ -11,7 +11,7 @@ const RARELY: Duration = Duration::from_secs(600);
 /// ```
 /// use std::time::{Duration, Instant};
 ///
-/// use gradwire_transports::zmq::Growing;
+/// use gradwire_transports::Growing;
 ///
 /// let start = Instant::now();
 /// let mut growing = Growing::new(Duration::from_secs(2), start);

@@ -1,0 +1,85 @@
+//! A rank that is killed, and runs that are ended: all go on from the checkpoint of rank 0, with the same
+//! bits.
+
+use crate::support::{Process, Scene, pasted, steps, summary, wait_for_steps};
+
+const LONG: [&str; 10] =
+    ["--steps", "200", "--eval-every", "0", "--seed", "5", "--checkpoint-every", "2", "--hidden", "64"];
+
+/// What the line of a rank says to paste.
+fn to_paste(line: &str) -> &str {
+    line.split("with: ").last().unwrap()
+}
+
+fn kills(killed: usize, settings: &[&str]) {
+    let scene = Scene::new(3).sealed();
+    let arguments = [&LONG[..], &["--batch", "120"], settings].concat();
+    let mut ranks = scene.start_all(&arguments);
+    wait_for_steps(&scene.run(), 5);
+    ranks[killed].kill();
+    for (rank, process) in ranks.iter_mut().enumerate().filter(|(rank, _)| *rank != killed) {
+        assert_eq!(process.ends(), Some(1), "rank {rank}: {}", process.all());
+        let line = process.says("start all ranks again");
+        if rank == 0 {
+            assert!(to_paste(&line).contains("train --resume run --rank 0 --hosts "), "{line}");
+        }
+    }
+    assert!(!scene.run().join("summary.json").exists(), "the run was faster than its killer");
+    let mut others: Vec<Process> = (1..3).map(|rank| scene.start(rank, &arguments)).collect();
+    scene.resume().succeeds();
+    others.iter_mut().for_each(Process::succeeds);
+    assert_eq!(summary(&scene.run())["params_hash"], scene.in_threads(&arguments), "{settings:?}");
+    assert_eq!(steps(&scene.run()), 200);
+}
+
+#[test]
+fn a_run_whose_rank_is_killed_ends_with_the_same_bits_after_all_are_started_again() {
+    kills(1, &["--codec", "topk:density=0.02,values=q8", "--momentum", "0.9"]);
+    kills(0, &["--codec", "topk:density=0.02,values=q4", "--optimizer", "adamw-updates"]);
+    kills(2, &["--codec", "dpsgd"]);
+}
+
+/// Everything that a rank may keep beside its residual comes from rank 0.
+#[test]
+fn what_a_rank_keeps_comes_from_the_checkpoint_of_the_first_one() {
+    kills(2, &["--codec", "dgc:density=0.05", "--delayed"]);
+    kills(1, &["--codec", "topk", "--adapt", "gravac:min=2,max=100,eps=0.8,window=3,clock=none"]);
+}
+
+#[test]
+fn a_signal_to_any_rank_ends_all_and_the_line_of_the_first_one_goes_on() {
+    for (signalled, name) in [(1, "-INT"), (0, "-TERM")] {
+        let scene = Scene::new(2);
+        let arguments = [&LONG[..], &["--codec", "topk:density=0.02"]].concat();
+        let mut ranks = scene.start_all(&arguments);
+        wait_for_steps(&scene.run(), 3);
+        ranks[signalled].signal(name);
+        assert_eq!(ranks.iter_mut().map(Process::ends).collect::<Vec<_>>(), [Some(130); 2]);
+        ranks[1].says("the run was ended after ");
+        let line = ranks[0].says("go on with: ");
+        let line = format!("cd {} && exec {}", scene.folder.path().display(), to_paste(&line));
+        let mut other = scene.start(1, &arguments);
+        let mut first = pasted("rank 0", &format!("bash -c {}", shlex::try_quote(&line).unwrap()));
+        first.succeeds();
+        other.succeeds();
+        assert_eq!(summary(&scene.run())["params_hash"], scene.in_threads(&arguments), "{name}");
+    }
+}
+
+#[test]
+fn one_command_starts_and_resumes_and_trains_longer_with_the_same_bits() {
+    let scene = Scene::new(2);
+    let arguments = [&LONG[..], &["--codec", "topk:density=0.02"]].concat();
+    let start = |rank| {
+        let mut command = scene.command(rank, &arguments);
+        Process::start(&format!("rank {rank}"), command.args(["--resume-or-start", "run"]))
+    };
+    let mut ranks = [0, 1].map(start);
+    wait_for_steps(&scene.run(), 3);
+    ranks[0].kill();
+    assert_eq!(ranks[1].ends(), Some(1));
+    for mut rank in [0, 1].map(start) {
+        rank.succeeds();
+    }
+    assert_eq!(summary(&scene.run())["params_hash"], scene.in_threads(&arguments));
+}
