@@ -152,7 +152,7 @@ fn the_limits_of_a_layout_admit_the_dearest_frames_of_many_tensors() {
     }
 }
 
-/// Words that the positions of a unit take beside its entries, by the table of FORMAT.md, section 11.1.
+/// Words that the positions of a unit take beside its entries, by the table of FORMAT.md, section 11.
 fn position_words(coder: u8, len: usize) -> usize {
     let c = (len / 2).min(65_536);
     let contexts = (32 + 48) * 16;

@@ -14,7 +14,7 @@ pub struct Limits {
     pub max_entries: usize,
     /// Units of one frame.
     pub max_units: usize,
-    /// Words of 32 bits that parsing may use, summed over all units of a frame. FORMAT.md, section 11.1, has
+    /// Words of 32 bits that parsing may use, summed over all units of a frame. FORMAT.md, section 11, has
     /// the exact numbers. A sparse unit takes one word an entry. It also takes the larger of two numbers: up
     /// to 7062 words if its positions are under `context`, or up to 133,320 under `context-max`; and 4096 if
     /// its values are in rANS. A seeded unit takes one word an entry and one bit a coordinate. A unit of

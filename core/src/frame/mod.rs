@@ -313,7 +313,7 @@ impl<'a> Frame<'a> {
     /// `scratch` holds at least [`frame_scratch_len`] words and is lent until the frame is dropped. A sparse
     /// unit takes at most one word an entry and 133,320 more. A seeded unit takes one word an entry and one
     /// bit a coordinate. A unit of levels takes one word a coordinate under context, and otherwise at most
-    /// 65,536 words, one byte for every 32 coordinates and one word a bucket. FORMAT.md, section 11.1, has
+    /// 65,536 words, one byte for every 32 coordinates and one word a bucket. FORMAT.md, section 11, has
     /// the exact numbers.
     ///
     /// # Errors
