@@ -577,6 +577,13 @@ pub fn write(form: Adaptive, indices: &[usize], place: &Place<'_>) -> Vec<u8> {
     if 8 * adaptive.len() as u64 > bits + bits / 64 { written(true) } else { adaptive }
 }
 
+/// Whether gaps take fewer bytes than the number of entries alone implies.
+#[must_use]
+pub fn finds_order(indices: &[usize], place: &Place<'_>) -> bool {
+    let positions: Vec<u64> = indices.iter().map(|&index| index as u64).collect();
+    8 * (write(Adaptive::Gaps, indices, place).len() as u64) < memoryless_bits(&positions, place.len)
+}
+
 /// The positions of a stream.
 pub fn read(form: Adaptive, stream: &[u8], k: usize, place: &Place<'_>) -> Checked<Vec<u64>> {
     ensure(k <= 4096 * (stream.len() + 1), "more entries than the bytes can hold")?;

@@ -144,7 +144,8 @@ pub fn section(choice: IndexChoice, indices: &[usize], place: &Place<'_>) -> (u8
         IndexChoice::ContextMax => CONTEXT_MAX..=CONTEXT_MAX,
         IndexChoice::Auto => RAW..=RICE,
         IndexChoice::Small => RAW..=CONTEXT,
-        IndexChoice::Smallest => RAW..=CONTEXT_MAX,
+        IndexChoice::Smallest if context::finds_order(indices, place) => RAW..=CONTEXT_MAX,
+        IndexChoice::Smallest => RAW..=CONTEXT,
         IndexChoice::Chunks => CHUNKS..=CHUNKS,
         other => panic!("the reference does not know {other:?}"),
     };

@@ -94,7 +94,8 @@ pub enum IndexChoice {
     /// it entropy codes the predictable bits of f32, f16 and bf16, and the changes of sign of values from a
     /// codebook. They decode to the same numbers.
     Small,
-    /// As `small`, for values too, but with `context-max` among the coders.
+    /// As `small`, for values too, but with `context-max` among the coders, unless `context` shows that the
+    /// positions have no order.
     Smallest,
     /// Rice codes whose parameter follows from what remains of a chunk: for
     /// [chunks](crate::codecs::TopK::with_chunk) with the same number of entries each. No packets.
@@ -229,7 +230,7 @@ fn write_chunks(
 
 /// Writes the shortest section of some coders, the first of equals, if it takes at most `room` bytes, its
 /// length included, and returns the coder; otherwise writes nothing. The spare part of the writer's buffer
-/// holds `room` bytes.
+/// holds `room` bytes. A coder is tried only if the one before it finds order in the positions.
 fn write_modelled(
     coders: &[Adaptive],
     indices: &mut [u32],
@@ -239,26 +240,31 @@ fn write_modelled(
     writer: &mut Writer<'_>,
 ) -> Option<IndexCoder> {
     let full = Full::build()?;
-    let (&first, others) = coders.split_first()?;
-    if !others.is_empty() {
-        let bytes = with_length(first.write(indices, span, memory, &mut [])?)?;
-        let shorter = write_modelled(others, indices, span, memory, room.min(bytes - 1), writer);
-        if shorter.is_some() {
-            return shorter;
+    // A section is written after room for the longest length field that it can have, and the next one after
+    // it; the shortest is moved to its place.
+    let first = (1..=room).find(|&first| varint_len((room - first) as u64) <= first)?;
+    let spare = writer.spare();
+    let (mut shortest, mut room, mut start) = (None, room, first);
+    for &coder in coders {
+        let bytes = coder.write(indices, span, memory, &mut spare[start..])?;
+        let total = with_length(bytes)?;
+        if total <= room {
+            if start + bytes > spare.len() {
+                start = first;
+                coder.write(indices, span, memory, &mut spare[start..])?;
+            }
+            shortest = Some((coder, start, bytes));
+            (room, start) = (total - 1, start + bytes);
+        }
+        if !context::finds_order(bytes, indices, span.len) {
+            break;
         }
     }
-    // The section is written after room for the longest length field that it can have, and most sections stay
-    // there.
-    let start = (1..=room).find(|&start| varint_len((room - start) as u64) <= start)?;
-    let spare = writer.spare();
-    let bytes = first.write(indices, span, memory, &mut spare[start..room])?;
-    if bytes > room - start {
-        return None;
-    }
+    let (coder, start, bytes) = shortest?;
     spare.copy_within(start..start + bytes, varint_len(bytes as u64));
     writer.varint(bytes as u64);
     writer.advance(bytes);
-    Some(match first {
+    Some(match coder {
         Adaptive::Gaps => IndexCoder::Context(full),
         Adaptive::Coordinates => IndexCoder::ContextMax(full),
     })
@@ -416,7 +422,9 @@ mod tests {
             ALL.map(|choice| round_trip(choice, indices, span));
         assert_eq!(auto, raw.min(bitmap).min(rice));
         assert_eq!(small, auto.min(context));
-        assert_eq!(smallest, small.min(max));
+        let without_length = (1..=context).find(|&bytes| with_length(bytes) == Some(context)).unwrap();
+        let is_tried = context::finds_order(without_length, indices, span.len);
+        assert_eq!(smallest, if is_tried { small.min(max) } else { small });
     }
 
     fn whole<'l>(layout: &'l LayoutRef<'l>) -> Span<'l> {

@@ -57,6 +57,11 @@ pub(super) fn min_section_bytes(k: usize) -> usize {
     k.div_ceil(ENTRIES_PER_BYTE).saturating_sub(1)
 }
 
+/// Whether a section of so many bytes is shorter than the number of entries alone implies.
+pub(super) fn finds_order(bytes: usize, indices: &[u32], len: usize) -> bool {
+    (bytes as u64) * 8 < memoryless::bits(indices, len)
+}
+
 impl Adaptive {
     /// Words of working memory, for either side.
     pub(super) fn scratch_words(self, len: usize) -> usize {
