@@ -57,10 +57,8 @@ impl Conditions {
             causes.push(format!("the same copy of the gradient took {least:.3} to {most:.3} ms"));
         }
         if let Some(load) = busy {
-            let (cores, who) = (plural(*cores, "core"), plural(*side_by_side, "worker"));
-            causes.push(format!(
-                "{load:.1} other programs wanted the {cores} on which {who} was to be measured"
-            ));
+            let (cores, workers) = (plural(*cores, "core"), plural(*side_by_side, "worker"));
+            causes.push(format!("{load:.1} other programs wanted the {cores} of {workers}"));
         }
         (!causes.is_empty()).then(|| causes.join(", and "))
     }
@@ -93,8 +91,8 @@ mod tests {
         let copies = said(2, 1, Some(0.0), [3.5e-4, 1e-4]).unwrap();
         assert_eq!(copies, "the same copy of the gradient took 0.100 to 0.350 ms");
         let busy = said(2, 1, Some(7.25), [1e-4, 1e-4]).unwrap();
-        assert!(busy.starts_with("7.2 other programs wanted the 2 cores on which one worker"), "{busy}");
-        assert!(said(4, 4, Some(1.0), [1e-4, 1e-4]).unwrap().contains("the 4 cores on which 4 workers"));
+        assert_eq!(busy, "7.2 other programs wanted the 2 cores of one worker");
+        assert!(said(4, 4, Some(1.0), [1e-4, 1e-4]).unwrap().ends_with("wanted the 4 cores of 4 workers"));
         assert!(
             said(1, 1, Some(3.0), [1e-4, 9e-4])
                 .unwrap()

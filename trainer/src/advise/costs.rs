@@ -158,6 +158,11 @@ impl Costs {
         })
     }
 
+    /// What disturbed the measurement, as far as it is known.
+    pub(crate) fn disturbance(&self) -> Option<String> {
+        self.conditions.as_ref().and_then(Conditions::disturbance)
+    }
+
     /// Bytes of the dense gradient of f32.
     pub(crate) fn dense_bytes(&self) -> f64 {
         4.0 * self.coordinates as f64

@@ -65,6 +65,8 @@ pub(crate) struct Cell {
     pub(crate) bf16: Row,
     /// Codecs in the order in which they were given.
     pub(crate) codecs: Vec<Row>,
+    /// What disturbed the measurement of the costs, so that the choice may be wrong.
+    pub(crate) disturbed: Option<String>,
 }
 
 /// What to take.
@@ -142,7 +144,21 @@ fn cell(costs: &Costs, question: &Question, workers: usize, gbps: f64) -> Cell {
     let speed_up = dense.step_ms / chosen.step_ms;
     let (latency_us, burst_bytes) = (1e6 * question.latency_s, question.burst_bytes);
     let (codec, exchange) = (chosen.codec.clone(), chosen.exchange);
-    Cell { workers, gbps, latency_us, burst_bytes, codec, exchange, choice, speed_up, dense, bf16, codecs }
+    let disturbed = costs.disturbance();
+    Cell {
+        workers,
+        gbps,
+        latency_us,
+        burst_bytes,
+        codec,
+        exchange,
+        choice,
+        speed_up,
+        dense,
+        bf16,
+        codecs,
+        disturbed,
+    }
 }
 
 /// The fastest codec of those that are near enough to the gradient, if it is faster than dense f32 and bf16
@@ -190,6 +206,7 @@ fn break_even(costs: &Costs, question: &Question, workers: usize, of: &dyn Fn(&S
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::advise::conditions::Conditions;
     use crate::codec_cli::CostKind;
 
     fn cost(codec: &str, kind: CostKind, bytes: usize, coding_s: f64) -> Cost {
@@ -239,6 +256,19 @@ mod tests {
         assert_eq!(choices(0.05), [small, quick, dense, small, quick, dense]);
         // 2·7/8·40 MB at 1 Gbit/s are 560 ms; nothing is twenty times as fast as the step with them.
         assert_eq!(choices(0.95)[4], dense);
+    }
+
+    #[test]
+    fn programs_read_in_each_line_what_disturbed_the_measurement() {
+        let of = |copy_most_s| {
+            let conditions =
+                Some(Conditions { load: None, ..Conditions::now(1) }.with_copies(vec![1e-4, copy_most_s]));
+            let advice = Advice::of(&Costs { conditions, ..costs() }, &question());
+            let lines = advice.cells.iter().map(|cell| serde_json::to_value(cell).unwrap());
+            lines.map(|line| line["disturbed"].clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(of(1.1e-4), [(); 6].map(|()| serde_json::Value::Null));
+        assert!(of(9e-4).iter().all(|what| what.as_str().is_some_and(|what| what.contains("0.900 ms"))));
     }
 
     #[test]

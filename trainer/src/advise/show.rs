@@ -63,8 +63,7 @@ fn remarks(costs: &Costs) -> Vec<String> {
         let measured = codec_cli::grouped(measured);
         format!("Measured on a part of {measured} coordinates. Times and bytes are multiples of those.")
     });
-    let conditions = costs.conditions.as_ref();
-    let disturbed = conditions.and_then(|conditions| conditions.disturbance()).map(|what| {
+    let disturbed = costs.disturbance().map(|what| {
         format!(
             "The measurement was disturbed: {what}. The least of each time counts, but the answer may be wrong: \
              ask again when the machine is at rest."
