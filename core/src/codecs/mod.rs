@@ -9,6 +9,7 @@ pub(crate) mod dgc;
 pub(crate) mod dpsgd;
 pub(crate) mod efsign;
 pub(crate) mod maxnorm;
+pub(crate) mod powergossip;
 pub(crate) mod powersgd;
 pub(crate) mod qsgd;
 pub(crate) mod randomk;
@@ -25,6 +26,7 @@ pub use dgc::Dgc;
 pub use dpsgd::Dpsgd;
 pub use efsign::EfSign;
 pub use maxnorm::MaxNorm;
+pub use powergossip::PowerGossip;
 pub use powersgd::PowerSgd;
 #[cfg(feature = "alloc")]
 pub use powersgd::PowerSgdByUnit;
@@ -56,6 +58,7 @@ macro_rules! list_codecs {
             }
             gossip {
                 Dpsgd(crate::codecs::dpsgd::Dpsgd),
+                PowerGossip(crate::codecs::powergossip::PowerGossip),
             }
         }
     };

@@ -45,6 +45,13 @@ impl StepKey {
         Stream::new(self.seed, self.step, unit, Source::Shared.word(), Purpose::Selection)
     }
 
+    /// The draws of an edge between two neighbours, for `unit`; the same at both ends. Their seed is a shared
+    /// draw, at the position that the two ranks name.
+    pub(crate) fn edge(&self, low: u32, high: u32, unit: u32) -> Stream {
+        let seed = self.shared_selection(unit).u64_at(u64::from(low) << 32 | u64::from(high));
+        Stream::new(seed, self.step, unit, Source::Shared.word(), Purpose::Selection)
+    }
+
     /// The draws that choose coordinates in `unit` for the key's own source.
     pub(crate) fn own_selection(&self, unit: u32) -> Stream {
         Stream::new(self.seed, self.step, unit, self.source.word(), Purpose::Selection)

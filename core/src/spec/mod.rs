@@ -346,6 +346,7 @@ mod tests {
             ("topk:index=chunks", "counts the entries"),
             ("randomk", "summed"),
             ("dpsgd", "gossip"),
+            ("powergossip", "gossip"),
         ] {
             let spelling =
                 std::format!("{codec}{}max_packet_bytes=1200", if codec.contains(':') { ',' } else { ':' });

@@ -271,7 +271,7 @@ fn gossip_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     )?;
     refuse(
         config.topology.is_some() && !is_gossip,
-        format!("topology with codec = {codec}: it belongs to gossip, with codec dpsgd"),
+        format!("topology with codec = {codec}: it belongs to gossip, with codec dpsgd or powergossip"),
     )
 }
 

@@ -48,6 +48,8 @@ pub enum TopologyKind {
     Torus,
     /// All others.
     Complete,
+    /// Those 1, 2, 4, … places away.
+    Exponential,
 }
 
 impl From<TopologyKind> for Topology {
@@ -56,6 +58,7 @@ impl From<TopologyKind> for Topology {
             TopologyKind::Ring => Self::Ring,
             TopologyKind::Torus => Self::Torus,
             TopologyKind::Complete => Self::Complete,
+            TopologyKind::Exponential => Self::Exponential,
         }
     }
 }
@@ -163,7 +166,7 @@ mod tests {
         let exchanges =
             ["auto", "all-gather", "sparse", "all-reduce", "tree", "owners", "native", "server", "gossip"];
         assert_eq!(words::<ExchangeKind>("exchange"), exchanges);
-        assert_eq!(words::<TopologyKind>("topology"), ["ring", "torus", "complete"]);
+        assert_eq!(words::<TopologyKind>("topology"), ["ring", "torus", "complete", "exponential"]);
         assert_eq!(words::<WireKind>("wire"), ["f32", "bf16"]);
         assert_eq!(words::<TransportKind>("transport"), ["local", "mpi", "tcp", "zmq"]);
         assert_eq!(words::<OptimizerKind>("optimizer"), ["sgd", "adamw", "adamw-updates"]);
@@ -187,7 +190,7 @@ mod tests {
     fn a_word_that_is_not_known_is_refused_with_its_line_and_those_that_are() {
         for (key, word, near, known) in [
             ("exchange", "all-gathr", "; did you mean all-gather?", "auto, all-gather"),
-            ("topology", "star", "", "ring, torus, complete"),
+            ("topology", "star", "", "ring, torus, complete, exponential"),
             ("wire", "bf61", "; did you mean bf16?", "f32, bf16"),
             ("wire", "BF16", "", "f32, bf16"),
             ("transport", "pigeon", "", "local, mpi, tcp, zmq"),

@@ -63,10 +63,10 @@ fields! {
     /// How the workers' gradients become one mean: auto, all-gather, sparse, all-reduce (around a ring),
     /// tree, owners (each worker sums a part and sends it to all), server, or native (the all-reduce of the
     /// MPI library). auto takes server for packets, all-reduce if the codec's payloads can be summed,
-    /// otherwise all-gather. Codec dpsgd makes no mean and uses gossip [default: auto]
+    /// otherwise all-gather. Codecs dpsgd and powergossip make no mean and use gossip [default: auto]
     #[arg(long, hide_possible_values = true, value_name = "KIND", help_heading = EXCHANGE)]
     always exchange: ExchangeKind = |_| ExchangeKind::Auto;
-    /// Which workers are neighbours in gossip: ring, torus, complete [default: ring]
+    /// Which workers are neighbours in gossip: ring, torus, complete, exponential [default: ring]
     #[arg(long, hide_possible_values = true, value_name = "KIND", help_heading = EXCHANGE)]
     parsed topology: TopologyKind => Option<TopologyKind>;
     /// How all-reduce, tree, owners and native send an f32: f32, bf16 [default: f32]

@@ -1,8 +1,11 @@
-//! What a worker alone has, in bytes: its residual, and the state of its own optimizer if it has one.
+//! What a worker alone has, in bytes: its residual, and the state of its own optimizer if it has one; with
+//! gossip, what its edges keep.
 
 use std::collections::HashMap;
 
 use gradwire::{Layout, Memory};
+use gradwire_transports::Rank;
+use gradwire_transports::gossip::Mixer;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use super::own::Own;
@@ -20,8 +23,42 @@ pub(super) fn saved(memory: Option<&Memory<'_>>, own: Option<&Own>, layout: &Lay
     with_own(&memory, own).expect("what this worker keeps back can be saved")
 }
 
+fn bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// A safetensors file with the numbers of each edge, by the neighbour's rank; empty if edges keep nothing.
+pub(super) fn saved_edges(mixer: &Mixer) -> Vec<u8> {
+    let edges: Vec<_> =
+        mixer.edges().map(|(rank, kept)| (rank.0.to_string(), kept.len(), bytes(kept))).collect();
+    if edges.is_empty() {
+        return Vec::new();
+    }
+    let view = |len: usize, bytes| TensorView::new(Dtype::F32, vec![len], bytes);
+    let tensors = edges.iter().map(|(rank, len, bytes)| Ok((rank, view(*len, bytes)?)));
+    let file =
+        tensors.collect::<Result<Vec<_>, _>>().and_then(|tensors| safetensors::serialize(tensors, None));
+    // Lists of numbers with different names always make a file.
+    file.expect("what edges keep can be saved")
+}
+
+/// Puts it back at the rank `me`. The error says why it is not of this codec and model.
+pub(super) fn load_edges(mixer: &mut Mixer, me: Rank, saved: &[u8]) -> Result<(), String> {
+    if saved.is_empty() {
+        return Ok(());
+    }
+    let file = SafeTensors::deserialize(saved).map_err(|error| error.to_string())?;
+    for (name, tensor) in file.tensors() {
+        let neighbour = name.parse().map_err(|_| format!("an edge to {name}, which is no rank"))?;
+        let kept = values(&tensor)?;
+        if !mixer.restore_edge(me, Rank(neighbour), &kept) {
+            return Err(format!("{} numbers for the edge to rank {neighbour}, not this codec's", kept.len()));
+        }
+    }
+    Ok(())
+}
+
 fn with_own(memory: &[u8], own: &Own) -> Result<Vec<u8>, safetensors::SafeTensorError> {
-    let bytes = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
     let slices: Vec<_> =
         own.state().into_iter().map(|(name, values)| (name, values.len(), bytes(values))).collect();
     let mut tensors = vec![(MEMORY, TensorView::new(Dtype::U8, vec![memory.len()], memory)?)];
@@ -61,7 +98,7 @@ fn values(tensor: &TensorView<'_>) -> Result<Vec<f32>, String> {
         Dtype::F32 => {
             Ok(tensor.data().as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect())
         }
-        dtype => Err(format!("an optimizer's state as {dtype} instead of F32")),
+        dtype => Err(format!("numbers as {dtype} instead of F32")),
     }
 }
 

@@ -10,9 +10,10 @@ use super::Worker;
 use super::adapt::Steering;
 #[cfg(feature = "zmq")]
 use super::history::{History, Recalled};
-use super::kept::{load, load_memory, saved, saved_memory};
+use super::kept::{load, load_edges, load_memory, saved, saved_edges, saved_memory};
 #[cfg(feature = "zmq")]
 use super::own::Own;
+use crate::agreement::Agreement;
 use crate::checkpoint::{Checkpoint, CheckpointError, Replica, Snapshot};
 use crate::model::hash::params_hash;
 use crate::optim::StateError;
@@ -34,14 +35,22 @@ impl<T: Transport> Worker<'_, T> {
         Ok(())
     }
 
-    /// What this worker alone has: its memory, and the state of its own optimizer; empty if neither.
+    /// What this worker alone has: its memory, and the state of its own optimizer, or what its edges keep;
+    /// empty if none of it.
     pub(crate) fn kept(&self) -> Vec<u8> {
-        saved(self.memory.as_ref(), self.own.as_ref(), &self.job.layout)
+        match &self.agreement {
+            Agreement::Gossip(mixer) => saved_edges(mixer),
+            Agreement::Mean(_) => saved(self.memory.as_ref(), self.own.as_ref(), &self.job.layout),
+        }
     }
 
     /// Restores what [`kept`](Self::kept) returned. The error says why it does not fit this codec and model.
     pub(crate) fn keep(&mut self, kept: &[u8]) -> Result<(), String> {
-        load(self.memory.as_mut(), self.own.as_mut(), &self.job.layout, kept)
+        let rank = self.rank();
+        match &mut self.agreement {
+            Agreement::Gossip(mixer) => load_edges(mixer, rank, kept),
+            Agreement::Mean(_) => load(self.memory.as_mut(), self.own.as_mut(), &self.job.layout, kept),
+        }
     }
 
     /// Everything on which the next step depends, except what follows from its number. One replica is enough

@@ -6,7 +6,7 @@ use gradwire_trainer::run::run;
 
 use crate::{Quiet, digits_job, word};
 
-const TOPOLOGIES: [&str; 3] = ["ring", "torus", "complete"];
+const TOPOLOGIES: [&str; 4] = ["ring", "torus", "complete", "exponential"];
 
 /// A run of six workers: on a ring each meets two of the five others, on a torus three.
 fn summary(codec: &str, topology: Option<&str>, seed: u64) -> Summary {
@@ -37,7 +37,7 @@ fn gossip_trains_as_well_as_the_mean_on_every_topology_and_repeats_bit_by_bit() 
     hashes.push(summary("dpsgd", Some("ring"), 4).params_hash);
     hashes.sort();
     hashes.dedup();
-    assert_eq!(hashes.len(), 4, "topology and seed matter");
+    assert_eq!(hashes.len(), 5, "topology and seed matter");
     assert_eq!(summary("dpsgd", None, 3).params_hash, summary("dpsgd", Some("ring"), 3).params_hash);
 }
 
@@ -54,6 +54,16 @@ fn on_the_complete_graph_gossip_is_descent_along_the_mean() {
     // Each model goes to five others; around the ring, each gradient is sent ten sixths times.
     let ratio = mixed.bytes_up as f64 / dense.bytes_up as f64;
     assert!((2.9..3.1).contains(&ratio), "{ratio}");
+}
+
+/// Factors are far smaller than the models, and train as well.
+#[test]
+fn gossip_of_factors_trains_as_well_as_that_of_whole_models_for_fewer_bytes() {
+    let (whole, thin) = (summary("dpsgd", Some("ring"), 3), summary("powergossip:rank=1", Some("ring"), 3));
+    assert!(thin.accuracy > whole.accuracy - 0.02, "{} against {}", thin.accuracy, whole.accuracy);
+    assert!(thin.bytes_up < whole.bytes_up / 8, "{} and {}", thin.bytes_up, whole.bytes_up);
+    let again = summary("powergossip:rank=1", Some("ring"), 3);
+    assert_eq!(thin.params_hash, again.params_hash);
 }
 
 #[test]

@@ -34,7 +34,7 @@ pub(super) fn orthonormalise(columns: &mut [f32], rows: usize) {
 }
 
 /// The same, but a column that would be zero is drawn anew: `draw(i)` is element i of `columns`.
-pub(super) fn complete(columns: &mut [f32], rows: usize, draw: impl Fn(usize) -> f32) {
+pub(crate) fn complete(columns: &mut [f32], rows: usize, draw: impl Fn(usize) -> f32) {
     orthonormalise(columns, rows);
     let mut is_drawn = false;
     for (k, column) in columns.chunks_exact_mut(rows).enumerate() {

@@ -1,6 +1,6 @@
 //! Gradients as products of two thin factors, each summed by all-reduce.
 
-mod basis;
+pub(crate) mod basis;
 mod blocks;
 #[cfg(feature = "alloc")]
 mod by_unit;
@@ -188,7 +188,7 @@ impl PowerSgd {
 }
 
 /// A draw as a value from −1 to below 1, exactly.
-fn centred(draw: u64) -> f32 {
+pub(crate) fn centred(draw: u64) -> f32 {
     (draw >> 40) as f32 / (1 << 23) as f32 - 1.0
 }
 
