@@ -85,7 +85,7 @@ impl Mailbox {
                 return Err(TransportError::Disconnected { rank: to });
             }
             match slot.inbox.admission(from, tag, len) {
-                Admission::Accepted => return Ok(Some(slot.spares.take_or(len, fresh))),
+                Admission::Accepted => return Ok(Some(slot.spares.take(len, fresh))),
                 Admission::Duplicate | Admission::Stale => return Ok(None),
                 Admission::Full if deadline.has_passed() => return Err(TransportError::NoRoom { to, tag }),
                 Admission::Full => slot = wait(&self.room, slot, deadline),
@@ -130,7 +130,7 @@ impl Mailbox {
     /// An empty buffer with room for `len` bytes.
     #[cfg(feature = "mpi")]
     pub(crate) fn buffer(&self, len: usize) -> Vec<u8> {
-        self.lock().spares.take(len)
+        self.lock().spares.take(len, len)
     }
 
     /// Accepts a message without waiting, and returns it if there is no room now. Drops duplicates and

@@ -22,14 +22,9 @@ impl Spares {
         Self { buffers: Vec::with_capacity(MOST), bytes: 0, most_bytes }
     }
 
-    /// An empty buffer with room for `len` bytes: the smallest kept buffer that is large enough, or a new one
-    /// if there is none or it is far too large.
-    pub(crate) fn take(&mut self, len: usize) -> Vec<u8> {
-        self.take_or(len, len)
-    }
-
-    /// The same, but a new buffer has room for `fresh` bytes only.
-    pub(crate) fn take_or(&mut self, len: usize, fresh: usize) -> Vec<u8> {
+    /// An empty buffer with room for `len` bytes: the smallest kept buffer that is large enough. If there is
+    /// none, or it is far too large, a new one, with room for `fresh` bytes.
+    pub(crate) fn take(&mut self, len: usize, fresh: usize) -> Vec<u8> {
         let at = self.buffers.partition_point(|buffer| buffer.capacity() < len);
         let most = len.saturating_mul(SLACK).max(SMALL);
         if len == 0 || self.buffers.get(at).is_none_or(|buffer| buffer.capacity() > most) {
@@ -66,17 +61,17 @@ mod tests {
         for capacity in [100, 10, 50] {
             spares.put(Vec::with_capacity(capacity));
         }
-        assert_eq!(spares.take(11).capacity(), 50);
-        assert_eq!(spares.take(11).capacity(), 100);
-        assert_eq!((spares.take(11).capacity(), spares.bytes), (11, 10));
+        assert_eq!(spares.take(11, 11).capacity(), 50);
+        assert_eq!(spares.take(11, 11).capacity(), 100);
+        assert_eq!((spares.take(11, 11).capacity(), spares.bytes), (11, 10));
     }
 
     #[test]
     fn a_short_message_does_not_hold_a_long_buffer() {
         let mut spares = Spares::new(1 << 20);
         spares.put(Vec::with_capacity(100_000));
-        assert_eq!(spares.take(24_999).capacity(), 24_999);
-        assert_eq!(spares.take(25_000).capacity(), 100_000);
+        assert_eq!(spares.take(24_999, 24_999).capacity(), 24_999);
+        assert_eq!(spares.take(25_000, 25_000).capacity(), 100_000);
     }
 
     #[test]

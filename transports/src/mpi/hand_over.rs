@@ -102,7 +102,7 @@ impl HandOver {
             let unsent = &mut slot.unsent[position];
             unsent.parcels += 1;
             unsent.bytes += bytes;
-            slot.spares.take(bytes)
+            slot.spares.take(bytes, bytes)
         };
         buffer.extend_from_slice(payload);
         buffer.extend_from_slice(&Envelope { tag, payload_bytes: payload.len() as u64 }.to_bytes());

@@ -203,7 +203,8 @@ impl Shared {
             }
             state = self.wait(state, deadline);
         }
-        let mut frame = state.spares.take(MESSAGE_HEADER + payload.len());
+        let room = MESSAGE_HEADER + payload.len();
+        let mut frame = state.spares.take(room, room);
         // Only this caller fills the queue, so there is still room after the copy, which holds up nobody.
         drop(state);
         frame.extend_from_slice(&message_header(tag, payload.len()));

@@ -251,7 +251,8 @@ impl Incoming {
         let limit = self.max_message_bytes;
         let too_large = Violation::TooLarge { bytes: total, limit };
         let total = usize::try_from(total).ok().filter(|&total| total <= limit).ok_or(too_large)?;
-        Ok(Partial { tag, total, bytes: arrivals.spares.take(arrived.min(total)) })
+        let room = arrived.min(total);
+        Ok(Partial { tag, total, bytes: arrivals.spares.take(room, room) })
     }
 
     /// Puts a message into the inbox; keeps it and returns false when there is no room.

@@ -340,7 +340,7 @@ impl ZmqTransport {
             }
             state = self.shared.wait(state, deadline);
         }
-        let mut copy = state.arrivals.spares.take(bytes);
+        let mut copy = state.arrivals.spares.take(bytes, bytes);
         copy.extend_from_slice(payload);
         if let Some(link) = state.peers[at].open_link() {
             link.outgoing.push(tag, copy, until);
