@@ -129,7 +129,7 @@ impl KeyPair {
     /// Reads a file that [`write`](Self::write) wrote.
     ///
     /// # Errors
-    /// `KeyFile`, also if others than its owner may read or write the file.
+    /// `KeyFile`, also if others than its owner may use the file. The group may read one that is root's.
     pub fn read(path: &Path) -> Result<Self, ZmqError> {
         is_no_key(path)?;
         let fault = |what: String| ZmqError::KeyFile { path: path.to_path_buf(), what };

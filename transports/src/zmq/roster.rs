@@ -51,9 +51,9 @@ impl Roster {
     /// `Roster`; `KeyFile` for the text of a key in place of the name of a file.
     pub fn read(path: &Path) -> Result<Self, ZmqError> {
         is_no_key(path)?;
-        let text = std::fs::read_to_string(path);
-        text.map_err(|error| ZmqError::Roster { line: 0, what: format!("{}: {error}", path.display()) })?
-            .parse()
+        let fault = |what: String| ZmqError::Roster { line: 0, what: format!("{}: {what}", path.display()) };
+        let bytes = std::fs::read(path).map_err(|error| fault(error.to_string()))?;
+        String::from_utf8(bytes).map_err(|_| fault("not UTF-8 text; save it as UTF-8".to_owned()))?.parse()
     }
 
     /// The participant with that rank.

@@ -176,7 +176,7 @@ fn a_key_goes_into_a_file_of_its_owner_and_comes_back() {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
         let shown = Key::read(&path).unwrap_err().to_string();
         assert!(shown.contains("chmod 600"), "{shown}");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
