@@ -4,6 +4,8 @@
 mod bad_input;
 #[path = "codec_cli/claims.rs"]
 mod claims;
+#[path = "codec_cli/forged.rs"]
+mod forged;
 #[path = "codec_cli/frames.rs"]
 mod frames;
 #[path = "codec_cli/groups.rs"]

@@ -1,5 +1,8 @@
 //! What `trainer codec inspect` and `decode` take of memory, by the allocator: the bounds of SECURITY.md.
 
+#[path = "codec_cli/forged.rs"]
+mod forged;
+
 use std::alloc::{GlobalAlloc, Layout as Allocation, System};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -101,41 +104,9 @@ fn packets(spelling: &str, values: &[f32]) -> Vec<u8> {
     (0..count).flat_map(|at| encoder.packet(at).unwrap()).copied().collect()
 }
 
-fn varint(mut value: usize) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    while value > 0x7f {
-        bytes.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    bytes.push(value as u8);
-    bytes
-}
-
-fn crc32c(bytes: &[u8]) -> u32 {
-    let step = |crc: u32, _| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
-    !bytes.iter().fold(!0, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), step))
-}
-
-/// A frame at step 0 of so many units.
-fn frame(codec: u8, fingerprint: u64, count: u16, units: &[u8]) -> Vec<u8> {
-    let body = [&[0], units].concat();
-    let mut frame = [&b"GW\x01"[..], &[codec, 0, 0], &count.to_le_bytes()].concat();
-    frame.extend(fingerprint.to_le_bytes());
-    frame.extend((body.len() as u32).to_le_bytes());
-    let checksum = crc32c(&[&frame[..], &body].concat());
-    [&frame[..], &checksum.to_le_bytes(), &body].concat()
-}
-
-/// A frame of one unit of `len` coordinates.
-fn forged(codec: u8, fingerprint: u64, len: usize, kind: u8, body: &[u8]) -> Vec<u8> {
-    frame(codec, fingerprint, 1, &[&[0, 0][..], &varint(len), &[kind], body].concat())
-}
-
 /// Levels of `bits` under context in one bucket, whose stream has so many bytes more than it needs.
 fn context(bits: u8, len: usize, more: usize) -> Vec<u8> {
-    let stream = [&b"\x80gradwire"[..], &vec![0; more]].concat();
-    let whole = varint(len);
-    [&[0x40 | bits, 0x21][..], &whole, &whole, &varint(stream.len()), &stream].concat()
+    forged::context(bits, len as u64, &[&b"\x80gradwire"[..], &vec![0; more]].concat())
 }
 
 /// Coordinates that `inspect` decodes of a file without a layout.
@@ -148,7 +119,7 @@ fn longest(name: &str, codec: u8, kind: u8, body: impl Fn(usize) -> Vec<u8>) -> 
     let mut bytes = Vec::new();
     for _ in 0..4 {
         let len = most_decoded(bytes.len());
-        bytes = forged(codec, 1, len, kind, &body(len));
+        bytes = forged::forged(codec, 1, len as u64, kind, &body(len));
     }
     let decoded = most_decoded(bytes.len());
     Case { name: name.to_owned(), bytes, decoded }
@@ -160,7 +131,7 @@ fn small_units() -> Case {
     let count = 1800;
     let unit = [&[0, 0, 16, 1, 1, 4, 2, 0x20, 0][..], &1_f32.to_le_bytes()].concat();
     let fingerprint = LayoutRef::flat(16 * usize::from(count)).fingerprint();
-    let bytes = frame(3, fingerprint, count, &unit.repeat(count.into()));
+    let bytes = forged::frame(3, fingerprint, count, &unit.repeat(count.into()));
     let decoded = most_decoded(bytes.len());
     Case { name: "small units under context-max".to_owned(), bytes, decoded }
 }
@@ -173,13 +144,13 @@ fn void() -> Vec<u8> {
 }
 
 fn cases() -> Vec<Case> {
-    let seeded = [&7_u64.to_le_bytes()[..], &[1, 0], &1_f32.to_le_bytes()].concat();
     let small = |name: &str, bytes: Vec<u8>, decoded| Case { name: name.to_owned(), bytes, decoded };
-    let empty = |kind| frame(if kind == 0 { 0 } else { 3 }, 1, u16::MAX, &[0, 0, 0, kind, 0].repeat(65_535));
+    let empty =
+        |kind| forged::frame(if kind == 0 { 0 } else { 3 }, 1, u16::MAX, &[0, 0, 0, kind, 0].repeat(65_535));
     let mut cases = vec![
         longest("levels of 8 bits, context", 5, 2, |len| context(8, len, 7)),
         longest("levels of 2 bits, context, a longer file", 5, 2, |len| context(2, len, 20_000)),
-        longest("seeded", 6, 3, |_| seeded.clone()),
+        longest("seeded", 6, 3, |_| forged::seeded()),
         small_units(),
         small("empty sparse units", empty(1), 0),
         small("empty dense units", empty(0), 0),
@@ -250,7 +221,7 @@ fn what_inspect_and_decode_take_of_memory_is_bounded() {
     // With a layout it is the layout that says how much is decoded.
     let len = 3 << 20;
     let shapes = Layout::packed([("a", vec![len])]).unwrap();
-    let bytes = forged(5, shapes.fingerprint(), len, 2, &context(8, len, 100));
+    let bytes = forged::forged(5, shapes.fingerprint(), len as u64, 2, &context(8, len, 100));
     let layout = zeros(folder.path(), len);
     std::fs::write(&file, &bytes).unwrap();
     let (taken, stated) = (taken(&["inspect", "--layout", &layout, &file]), inspected(bytes.len(), len));

@@ -8,54 +8,21 @@ use gradwire::format::frame_scratch_len;
 use gradwire::{Encoder, Frame, Grad, LayoutRef, Limits, Source, Spec, StepKey, Unit};
 use serde_json::Value;
 
+use crate::forged::{context, forged, seeded, varint};
 use crate::support::{Bench, json_lines, refused, run, values};
 
 /// Elements of a unit that are claimed.
 const CLAIM: u64 = (1 << 32) - 1;
 
+/// Levels under context that begin with a norm that is not 0.
+const STREAM: &[u8] = b"\x80gradwire gradwi";
+
 /// What a command may take of memory: its own code and constants, and what goes with the bytes of the frame.
 const MOST_KIB: u64 = 150_000;
-
-fn varint(mut value: u64) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    while value > 0x7f {
-        bytes.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    bytes.push(value as u8);
-    bytes
-}
-
-fn crc32c(bytes: &[u8]) -> u32 {
-    let step = |crc: u32, _| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
-    !bytes.iter().fold(!0, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), step))
-}
-
-/// A frame of one unit.
-fn forged(codec: u8, fingerprint: u64, len: u64, kind: u8, unit_body: &[u8]) -> Vec<u8> {
-    let body = [&[0, 0, 0][..], &varint(len), &[kind], unit_body].concat();
-    let mut frame = [&b"GW\x01"[..], &[codec, 0, 0, 1, 0], &fingerprint.to_le_bytes()].concat();
-    frame.extend((body.len() as u32).to_le_bytes());
-    let checksum = crc32c(&[&frame[..], &body].concat());
-    frame.extend(checksum.to_le_bytes());
-    frame.extend(body);
-    frame
-}
 
 /// Levels of 8 bits in one bucket, under Elias: the norm 1, and a few bytes of levels.
 fn elias() -> Vec<u8> {
     [&[0x18, 0x01][..], &varint(u32::MAX.into()), &1f32.to_le_bytes(), &[3, 0, 0, 0]].concat()
-}
-
-/// Levels of `bits` in one bucket, under context: a stream that begins with a norm that is not 0.
-fn context(bits: u8, stream: [u8; 16]) -> Vec<u8> {
-    let whole = varint(u32::MAX.into());
-    [&[0x40 | bits, 0x21][..], &whole, &whole, &[16], &stream].concat()
-}
-
-/// One entry of a seeded unit, whose selection takes a bit for every coordinate.
-fn seeded() -> Vec<u8> {
-    [&7u64.to_le_bytes()[..], &[1, 0], &1f32.to_le_bytes()].concat()
 }
 
 /// Levels that are all alike, under rANS, of as many coordinates as are quickly encoded.
@@ -69,10 +36,9 @@ fn rans() -> Vec<u8> {
 
 /// Frames of less than 200 bytes, with what they claim.
 fn frames() -> Vec<(&'static str, Vec<u8>, u64)> {
-    let stream = *b"\x80gradwire gradwi";
     vec![
         ("elias", forged(5, 1, CLAIM, 2, &elias()), CLAIM),
-        ("context", forged(5, 1, CLAIM, 2, &context(8, stream)), CLAIM),
+        ("context", forged(5, 1, CLAIM, 2, &context(8, CLAIM, STREAM)), CLAIM),
         ("seeded", forged(6, 1, CLAIM, 3, &seeded()), CLAIM),
         ("rans", rans(), 1 << 22),
     ]
@@ -177,8 +143,8 @@ fn what_decoding_costs() {
         println!("{name}: {ns:.1} ns, {scratch:.2} bytes of scratch, {bytes:.4} bytes of frame a coordinate");
     };
     for bits in 2..=8 {
-        let frames =
-            streams().map(|stream| forged(5, layout.fingerprint(), TIMED as u64, 2, &context(bits, stream)));
+        let frames = streams()
+            .map(|stream| forged(5, layout.fingerprint(), TIMED as u64, 2, &context(bits, CLAIM, &stream)));
         let costs = frames.map(|frame| (cost(&frame, &layout), frame));
         let (most, frame) = costs.max_by(|a, b| a.0.0.total_cmp(&b.0.0)).unwrap();
         print(
@@ -230,7 +196,7 @@ fn layouts_beyond_the_limit_are_refused() {
     let file = std::fs::File::options().write(true).open(&layout).unwrap();
     file.set_len(8 + header.len() as u64 + bytes).unwrap();
     let fingerprint = LayoutRef::flat(elements as usize).fingerprint();
-    let frame = bench.write("frame", &forged(5, fingerprint, CLAIM, 2, &context(8, *b"\x80gradwire gradwi")));
+    let frame = bench.write("frame", &forged(5, fingerprint, CLAIM, 2, &context(8, CLAIM, STREAM)));
     let output = bench.path("output");
     for args in [&["decode", "--input", &frame, "--force", "--output", &output][..], &["inspect", &frame]] {
         let args = [args, &["--layout", &layout]].concat();
