@@ -18,7 +18,8 @@ pub(crate) fn trainer() -> Command {
 
 /// What a user gets who pastes a line into a shell.
 pub(crate) fn pasted(name: &str, line: &str) -> Process {
-    Process::start(name, Command::new("bash").args(["-c", &format!("exec {line}")]))
+    let shell = ["--default-signal=INT,TERM,HUP", "bash", "-c"];
+    Process::start(name, Command::new("env").args(shell).arg(format!("exec {line}")))
 }
 
 /// A process, and all that it has said so far.
