@@ -33,6 +33,7 @@ use crate::codec_cli::{self, CodecArgs};
 use crate::command::{Again, LogArgs, Output, unless_nobody_reads};
 pub use crate::command::{Failure, report as report_failure};
 use crate::over_tcp::TcpArgs;
+use crate::process::interrupt;
 use crate::process::launch::Launch;
 #[cfg(feature = "zmq")]
 use crate::remote;
@@ -104,6 +105,7 @@ pub fn main(
     arguments: impl Iterator<Item = std::ffi::OsString>,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
+    interrupt::end_at_once_as_first_process();
     let mut arguments = arguments.peekable();
     let program = arguments.peek().cloned().unwrap_or_default();
     let parsed = Cli::command().try_get_matches_from(arguments);

@@ -26,6 +26,15 @@ enum Again {
     IsTheSame,
 }
 
+/// Signals end a program at once, unless it says otherwise; but the kernel keeps them from the first process
+/// of a container that does not ask for them. Asks for them there, until [`listen`].
+pub(crate) fn end_at_once_as_first_process() {
+    #[cfg(unix)]
+    if std::process::id() == 1 {
+        system::end_at_once();
+    }
+}
+
 /// Listens from now on.
 ///
 /// # Errors
@@ -43,11 +52,14 @@ pub(crate) fn listen_under_a_launcher() -> Result<(), NoThread> {
 
 #[cfg(unix)]
 mod system {
+    use std::sync::atomic::AtomicBool;
     use std::sync::mpsc::sync_channel;
+    use std::sync::{Arc, LazyLock};
     use std::time::{Duration, Instant};
     use std::{io, thread};
 
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    use signal_hook::flag;
     use signal_hook::iterator::Signals;
     use tracing::warn;
 
@@ -60,14 +72,28 @@ mod system {
     /// a closing session sends SIGTERM and SIGHUP.
     const ONE_EVENT: Duration = Duration::from_secs(1);
 
+    /// Whether signals end the process at once.
+    static AT_ONCE: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(true)));
+
+    /// What was ignored when the program started stays ignored: `nohup` and background jobs of a shell rely
+    /// on that.
+    fn heeded() -> Vec<i32> {
+        [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|&one| !is_ignored(one)).collect()
+    }
+
+    pub(super) fn end_at_once() {
+        for signal in heeded() {
+            // Where that fails, signals do what they do without it.
+            let _ = flag::register_conditional_shutdown(signal, EXIT_CODE.into(), Arc::clone(&AT_ONCE));
+        }
+    }
+
     pub(super) fn listen(again: Again) -> Result<(), NoThread> {
-        // What was ignored when the program started stays ignored: `nohup` and background jobs of a shell
-        // rely on that.
-        let heeded: Vec<i32> =
-            [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|&one| !is_ignored(one)).collect();
+        let heeded = heeded();
         let (tell, told) = sync_channel::<io::Result<()>>(1);
         let wait = move || match Signals::new(heeded) {
             Ok(mut signals) => {
+                AT_ONCE.store(false, Ordering::Relaxed);
                 let _ = tell.send(Ok(()));
                 heed(signals.forever(), again);
             }

@@ -25,7 +25,7 @@ fn refused(folder: &Path, arguments: &[&str]) -> String {
 }
 
 /// A gradient of eight values, as a safetensors file.
-fn gradient() -> Vec<u8> {
+pub(super) fn gradient() -> Vec<u8> {
     let header = br#"{"w":{"dtype":"F32","shape":[8],"data_offsets":[0,32]}}         "#;
     let mut file = (header.len() as u64).to_le_bytes().to_vec();
     file.extend(header);
@@ -344,6 +344,8 @@ fn a_full_disk_is_said_of_the_file_that_was_asked_for() {
         assert!([".gradwire-", ".draft-", ".tmp"].iter().all(|name| !said.contains(name)), "{said}");
         let place = said.split_once(": File too large").and_then(|(before, _)| before.rsplit(' ').next());
         blamed.extend(place.map(str::to_owned));
+        let lines = fs::read_to_string(folder.path().join("run/metrics.jsonl")).unwrap_or_default();
+        assert!(lines.is_empty() || lines.ends_with('\n'), "{limit} {command:?}: half a line is left");
         let mut drafts = Command::new("find");
         drafts.arg(folder.path()).args(["-name", ".gradwire-*", "-o", "-name", ".draft-*"]);
         assert!(drafts.output().unwrap().stdout.is_empty(), "{limit} {command:?}");

@@ -443,3 +443,33 @@ fn the_line_that_says_how_to_go_on_can_be_pasted() {
         assert!(first.starts_with("Resuming at step "), "{line}: {first}");
     }
 }
+
+/// Runs a program as process 1 of a namespace in which somebody sends SIGTERM to it all the time.
+#[cfg(target_os = "linux")]
+fn as_first_process(folder: &Path, program: &[&str]) -> Output {
+    let script = "(while sleep 0.2; do kill -TERM 1; done) & exec \"$@\"";
+    let mut command = Command::new("timeout");
+    command.args(["-s", "KILL", "100", "env", "--default-signal=INT,TERM,HUP", "unshare", "--map-root-user"]);
+    command.args(["--pid", "--fork", "--kill-child", "sh", "-c", script, "sh"]).args(program);
+    command.current_dir(folder).output().unwrap()
+}
+
+/// The kernel keeps signals from the first process of a container that does not ask for them.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_first_process_of_a_container_ends_when_it_is_told_to() {
+    let folder = tempfile::tempdir().unwrap();
+    if !as_first_process(folder.path(), &["true"]).status.success() {
+        println!("skipped: this kernel gives users no namespaces of their own");
+        return;
+    }
+    fs::write(folder.path().join("gradient"), super::outputs::gradient()).unwrap();
+    let bench = ["codec", "bench", "--codec", "topk", "--iters", "1000000000", "--input", "gradient"];
+    for (command, is_in_order) in [(&bench[..], false), (&ENDLESS, true)] {
+        let program = [&[env!("CARGO_BIN_EXE_trainer")], command].concat();
+        let output = as_first_process(folder.path(), &program);
+        let said = words(&output.stderr);
+        assert_eq!(output.status.code(), Some(130), "{command:?}: {said}");
+        assert_eq!(said.contains("ends after this step"), is_in_order, "{command:?}: {said}");
+    }
+}
