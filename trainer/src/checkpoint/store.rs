@@ -105,6 +105,11 @@ impl Store {
         newest_whole(&self.path, |at| at <= steps)
     }
 
+    /// The steps that are in the newest checkpoint whose files are all whole.
+    pub(crate) fn newest_steps(&self) -> Option<u64> {
+        steps_of(&newest_whole(&self.path, |_| true)?)
+    }
+
     /// The draft gets its name, durably.
     fn publish(&self, draft: &Path, steps: u64) -> Result<PathBuf, CheckpointError> {
         let path = self.path.join(named(steps));

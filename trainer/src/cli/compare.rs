@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use super::settings::{WITHOUT_MPI, launched};
 use super::settings::{length_alone, nothing_else, settings};
 use crate::codec_cli::codecs_help;
-use crate::command::{Again, Failure, Output, ensure_same_text, present, quoted, verdict};
+use crate::command::{Again, Failure, Output, ensure_same_text, present, verdict};
 use crate::compare::grid::{self, Grid};
 use crate::compare::{Candidate, Comparison, Plan, quickstart};
 use crate::config::{Settings, TransportKind};
 use crate::job::JobError;
 use crate::process::interrupt;
 use crate::process::launch::Launch;
+use crate::process::shell::quoted;
 use crate::range::{RangeError, require};
 use crate::record::folder::Folder;
 use crate::run::Length;
@@ -68,7 +69,7 @@ pub(super) fn quick_start(output: &Output, again: &Again, out: &mut impl Write) 
     interrupt::listen()?;
     let comparison = plan.run(&folder)?;
     let title = "Quick start";
-    present(&comparison, title, &folder, out)?;
+    present(&comparison, title, &folder, again, out)?;
     writeln!(
         out,
         "\n{}\n\nOpen the report in a browser: {}",
@@ -171,7 +172,7 @@ fn finish(
     again: &Again,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    present(comparison, "Comparison", folder, out)?;
+    present(comparison, "Comparison", folder, again, out)?;
     writeln!(out, "\nReport: {}", folder.file("report.html").display())?;
     verdict(comparison, folder, again)
 }

@@ -10,7 +10,7 @@ use crate::checkpoint::{self, Found};
 use crate::codec_cli::codecs_help;
 use crate::command::{
     Again, Begin, CHECKPOINT_EVERY, Failure, LINES, LogArgs, Output, create_folder, done, explained,
-    output_in, present_run, quoted, reopen_to_end, to_end,
+    output_in, present_run, reopen_to_end, to_end,
 };
 use crate::compare::grid;
 use crate::config::{RunConfig, Settings, TransportKind};
@@ -18,6 +18,7 @@ use crate::job::{Job, JobError};
 use crate::over_tcp::{self, TcpArgs};
 use crate::process::interrupt;
 use crate::process::launch::Launch;
+use crate::process::shell::quoted;
 use crate::range::{RangeError, require};
 use crate::run::Length;
 use crate::run::in_folder::{resume_into, run_into};
@@ -113,7 +114,8 @@ fn start(
     let job = Job::prepare(config)?;
     let folder = create_folder(&job, output, &[told])?;
     let outcome = run_into(&job, &folder, &job.config.encoding(), LINES);
-    present_run(&job, explained(outcome, &folder, again)?, &folder, out)
+    let outcome = outcome.map_err(|error| explained(error, &folder, again))?;
+    present_run(&job, outcome, &folder, out)
 }
 
 #[cfg(feature = "mpi")]
@@ -203,7 +205,8 @@ fn resume_found(
     let (folder, checkpoint) = reopen_to_end(&run, &job, checkpoint)?;
     writeln!(out, "Resuming at step {} of {}", checkpoint.steps, job.steps)?;
     let outcome = resume_into(&job, &folder, &checkpoint, &job.config.encoding(), LINES);
-    present_run(&job, explained(outcome, &folder, again)?, &folder, out)
+    let outcome = outcome.map_err(|error| explained(error, &folder, again))?;
+    present_run(&job, outcome, &folder, out)
 }
 
 #[cfg(feature = "mpi")]

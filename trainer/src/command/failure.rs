@@ -8,6 +8,7 @@ use gradwire_transports::tcp::TcpError;
 use super::again::Again;
 #[cfg(feature = "zmq")]
 use super::remote_error::RemoteError;
+use crate::checkpoint::Store;
 use crate::codec_cli::CliError;
 use crate::job::JobError;
 use crate::log;
@@ -17,7 +18,7 @@ use crate::process::threads::NoThread;
 use crate::range::RangeError;
 use crate::record::LogError;
 use crate::record::folder::{Folder, FolderError};
-use crate::run::{Outcome, RunError};
+use crate::run::RunError;
 
 /// Why the program ends without having done its work. Told in one line.
 #[derive(Debug, thiserror::Error)]
@@ -66,7 +67,7 @@ pub enum Failure {
     #[error(
         "the run was ended after {steps} steps; rank 0 says how to go on, this rank is started as before"
     )]
-    Stopped {
+    Ended {
         /// Steps done.
         steps: u64,
     },
@@ -90,13 +91,12 @@ pub enum Failure {
         /// Norm of its residual.
         lost_norm: f64,
     },
-    /// The other end of a run over the network did not come. What was done is in a checkpoint.
-    #[cfg(feature = "zmq")]
-    #[error("{why}; {steps} steps are done and kept; go on with: {command}")]
-    GaveUp {
-        /// Who is missing, where, and what may help.
+    /// The other end of a run over the network did not come, or files cannot be written any more.
+    #[error("{why}; {steps} steps are kept; go on with: {command}")]
+    Stopped {
+        /// Who or what is missing, where, and what may help.
         why: String,
-        /// Steps done.
+        /// Steps in the newest checkpoint.
         steps: u64,
         /// The command that continues.
         command: String,
@@ -125,8 +125,13 @@ pub enum Failure {
         first: String,
     },
     /// Results that were shown cannot be written.
-    #[error("{0}; the results are shown above, and not all of them are in the folder")]
-    Unwritten(FolderError),
+    #[error("{error}; the results are shown above, and not all of them are in the folder{way_out}")]
+    Unwritten {
+        /// The file.
+        error: FolderError,
+        /// The command that writes them, after a semicolon, if there is one.
+        way_out: String,
+    },
     /// The result cannot be shown.
     #[error("standard output: {0}")]
     Output(#[from] io::Error),
@@ -149,17 +154,20 @@ impl Failure {
             Self::Usage(_) | Self::Job(_) | Self::Folder(_) | Self::Log(_) | Self::Codec(_) => 2,
             Self::Tcp(TcpError::NotAllThere { .. } | TcpError::Lost { .. }) | Self::Lost { .. } => 1,
             Self::Tcp(_) => 2,
-            Self::NotBegun { .. } | Self::Stopped { .. } => interrupt::EXIT_CODE,
+            Self::NotBegun { .. } | Self::Ended { .. } => interrupt::EXIT_CODE,
             #[cfg(feature = "zmq")]
             Self::Remote(RemoteError::Zmq(_)) => 2,
             #[cfg(feature = "zmq")]
-            Self::Remote(_) | Self::GaveUp { .. } => 1,
+            Self::Remote(_) => 1,
             #[cfg(feature = "zmq")]
             Self::Left { .. } => interrupt::EXIT_CODE,
             Self::Interrupted { .. } | Self::ComparisonInterrupted { .. } => interrupt::EXIT_CODE,
-            Self::Run(_) | Self::NoThread(_) | Self::Broken { .. } | Self::Unwritten(_) | Self::Output(_) => {
-                1
-            }
+            Self::Run(_)
+            | Self::Stopped { .. }
+            | Self::NoThread(_)
+            | Self::Broken { .. }
+            | Self::Unwritten { .. }
+            | Self::Output(_) => 1,
         }
     }
 }
@@ -212,16 +220,16 @@ pub(crate) fn unless_nobody_reads(result: Result<(), Failure>) -> Result<(), Fai
     }
 }
 
-/// Adds how to continue after an interrupt.
-pub(crate) fn explained(
-    outcome: Result<Outcome, RunError>,
-    folder: &Folder,
-    again: &Again,
-) -> Result<Outcome, Failure> {
-    outcome.map_err(|error| match error {
+/// Adds how to continue after an interrupt, or when the folder can be written again.
+pub(crate) fn explained(error: RunError, folder: &Folder, again: &Again) -> Failure {
+    match error {
         RunError::Interrupted { steps } => Failure::Interrupted { steps, command: again.from(folder.path()) },
+        RunError::Observer(why) => match Store::of_run(folder.path()).newest_steps() {
+            Some(steps) => Failure::Stopped { why, steps, command: again.from(folder.path()) },
+            None => RunError::Observer(format!("{why}; there is no checkpoint to go on from")).into(),
+        },
         other => other.into(),
-    })
+    }
 }
 
 #[cfg(test)]

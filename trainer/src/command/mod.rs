@@ -10,7 +10,7 @@ mod present;
 #[cfg(feature = "zmq")]
 mod remote_error;
 
-pub(crate) use again::{Again, quoted};
+pub(crate) use again::Again;
 pub(crate) use begin::{Begin, done, ensure_same_text, output_in};
 pub(crate) use defaults::{CHECKPOINT_EVERY, LINES};
 pub use failure::{Failure, report};

@@ -43,11 +43,18 @@ pub(crate) fn present(
     comparison: &Comparison,
     title: &str,
     folder: &Folder,
+    again: &Again,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let json = comparison.to_json().map_err(io::Error::from)?;
     let files = [("summary.json", json + "\n"), ("results.csv", report::csv(comparison))];
-    print_and_report(comparison, title, (folder, &files), out)
+    print_and_report(comparison, title, (folder, &files), out).map_err(|failure| match failure {
+        Failure::Unwritten { error, .. } => {
+            let way_out = format!("; go on with: {}", again.from(folder.path()));
+            Failure::Unwritten { error, way_out }
+        }
+        other => other,
+    })
 }
 
 /// Whether all runs have results; if not, what to do, or what went wrong.
@@ -78,7 +85,7 @@ fn print_and_report(
     print(comparison, out)?;
     let page = ("report.html", report::html(comparison, title));
     for (name, content) in files.iter().chain([&page]) {
-        folder.write(name, content).map_err(Failure::Unwritten)?;
+        folder.write(name, content).map_err(|error| Failure::Unwritten { error, way_out: String::new() })?;
     }
     Ok(())
 }

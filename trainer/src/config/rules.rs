@@ -6,6 +6,7 @@ use gradwire::rules::Rules;
 
 use super::check::refuse;
 use super::{ConfigError, RunConfig};
+use crate::files::read_text;
 
 fn parse(text: &str) -> Result<Rules, ConfigError> {
     Rules::parse(text).map_err(|error| refused(text, error.to_string()))
@@ -22,7 +23,7 @@ pub(crate) fn read(given: &str) -> Result<Rules, ConfigError> {
     if parsed.is_ok() || !Path::new(given).is_file() {
         return parsed;
     }
-    let text = std::fs::read_to_string(given).map_err(|error| refused(given, error.to_string()))?;
+    let text = read_text(Path::new(given)).map_err(|what| refused(given, what))?;
     Rules::parse(&text).map_err(|error| refused(given, error.to_string()))
 }
 

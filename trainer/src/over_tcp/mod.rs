@@ -104,7 +104,7 @@ fn work(args: &TcpArgs, config: &RunConfig) -> Result<(), Failure> {
             farewell(transport)?;
             match ended_after {
                 None => info!("all steps are done; rank 0 has the results"),
-                Some(steps) => return Err(Failure::Stopped { steps }),
+                Some(steps) => return Err(Failure::Ended { steps }),
             }
             Ok(())
         }
@@ -148,7 +148,7 @@ fn end(
         Err(error) if is_lost(&error) => {
             return Err(Failure::Lost { error, then: what_to_do(folder, again) });
         }
-        outcome => explained(outcome, folder, again)?,
+        outcome => outcome.map_err(|error| explained(error, folder, again))?,
     };
     present_run(job, outcome, folder, out)
 }

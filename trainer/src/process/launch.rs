@@ -31,6 +31,9 @@ const LAUNCHERS: [Launcher; 7] = [
 ];
 /// A rank of which nothing says how many there are.
 const RANK_ALONE: &str = "PMIX_RANK";
+/// How the processes of a step of Slurm find one another, as `srun --mpi` was told.
+#[cfg(feature = "mpi")]
+const SLURM_MPI: &str = "SLURM_MPI_TYPE";
 /// Long enough for the first process to say something and for the launcher to end the others.
 const FIRST_WORD: Duration = Duration::from_secs(2);
 
@@ -87,6 +90,20 @@ impl Launch {
         }
     }
 
+    /// The beginning of a command that starts as many processes.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn words(self) -> Vec<String> {
+        self.words_with(std::env::var(SLURM_MPI).ok())
+    }
+
+    #[cfg(any(feature = "mpi", test))]
+    fn words_with(self, slurm_mpi: Option<String>) -> Vec<String> {
+        let mpi = slurm_mpi.filter(|_| self.by == "srun").map(|kind| format!("--mpi={kind}"));
+        let launcher = if matches!(self.by, "srun" | "jsrun" | "flux run") { self.by } else { "mpirun" };
+        let count = ["-n".to_owned(), self.world.to_string()];
+        launcher.split(' ').map(str::to_owned).chain(mpi).chain(count).collect()
+    }
+
     /// Gives the first process time to print the message that all of them would print, so that it is printed
     /// once: when it fails, the launcher ends the others.
     pub fn let_first_speak(self) {
@@ -124,6 +141,15 @@ mod tests {
         assert_eq!(detect(&[("JSM_NAMESPACE_RANK", "1"), ("JSM_NAMESPACE_SIZE", "2")]), of(1, 2, "jsrun"));
         let torch = [("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "host")];
         assert_eq!(detect(&torch), of(1, 2, "torchrun"));
+    }
+
+    #[test]
+    fn as_many_processes_are_started_again_by_the_same_launcher() {
+        let words = |by| Launch { rank: 0, world: 4, by }.words_with(Some("pmix".to_owned())).join(" ");
+        assert_eq!(words("srun"), "srun --mpi=pmix -n 4");
+        assert_eq!(words("flux run"), "flux run -n 4");
+        assert_eq!([words("mpirun"), words("torchrun")], ["mpirun -n 4", "mpirun -n 4"]);
+        assert_eq!(Launch { rank: 1, world: 2, by: "srun" }.words_with(None).join(" "), "srun -n 2");
     }
 
     #[test]

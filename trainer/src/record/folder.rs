@@ -4,7 +4,7 @@
 //! which grows a line a step so that a run can be watched.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
@@ -54,6 +54,9 @@ pub enum FolderError {
 /// The file whose lock says that a process writes into the folder. The system releases the lock when that
 /// process ends, in whatever way. The file stays, because another process may be about to lock it.
 const LOCK: &str = ".lock";
+
+/// What a new file system has in its root: a volume of a container is one.
+const LOST_AND_FOUND: &str = "lost+found";
 
 /// What commands write into a folder, or into one folder below it for each run.
 const WRITTEN: [&str; 9] = [
@@ -113,8 +116,7 @@ impl Folder {
 
     fn try_create(path: &Path, force: bool) -> Result<Self, FolderError> {
         fs::create_dir_all(path).map_err(fault(path))?;
-        let is_content =
-            |entry: &io::Result<fs::DirEntry>| !matches!(entry, Ok(entry) if entry.file_name() == LOCK);
+        let is_content = |entry: &io::Result<fs::DirEntry>| !matches!(entry, Ok(entry) if entry.file_name() == LOCK || entry.file_name() == LOST_AND_FOUND);
         let is_empty = !fs::read_dir(path).map_err(fault(path))?.any(|entry| is_content(&entry));
         if !is_empty && !force {
             return Err(FolderError::NotEmpty(path.to_path_buf()));
@@ -204,8 +206,7 @@ impl Folder {
             kept.push('\n');
         }
         self.write("metrics.jsonl", &kept)?;
-        let file = File::options().append(true).open(&path).map_err(fault(&path))?;
-        Ok((metrics, MetricsFile::new(path, file)))
+        Ok((metrics, MetricsFile::open(path)?))
     }
 
     /// The first `steps` lines of `metrics.jsonl`.
@@ -234,8 +235,8 @@ impl Folder {
     /// `Io`.
     pub fn metrics(&self) -> Result<MetricsFile, FolderError> {
         let path = self.file("metrics.jsonl");
-        let file = File::create(&path).map_err(fault(&path))?;
-        Ok(MetricsFile::new(path, file))
+        File::create(&path).map_err(fault(&path))?;
+        MetricsFile::open(path)
     }
 }
 
@@ -289,54 +290,87 @@ fn without_lock(error: io::Error, folder: &Path) -> io::Result<()> {
 #[derive(Debug)]
 pub struct MetricsFile {
     path: PathBuf,
-    file: BufWriter<File>,
-    /// When it was last looked whether it has its name still.
+    file: File,
+    /// Bytes of all lines.
+    len: u64,
+    /// When it was last looked whether it is as it was left.
     looked: Instant,
 }
 
 /// Between two such looks.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Refuses to go on without what was there: an open file may still take lines, but no one can read them.
-fn ensure_there(path: &Path) -> io::Result<()> {
-    match fs::metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Err(io::Error::new(error.kind(), "it was here and is gone: was the folder removed or moved?"))
-        }
-        other => other.map(drop),
-    }
+/// Refuses to go on without what was there.
+fn ensure_there(path: &Path) -> io::Result<fs::Metadata> {
+    fs::metadata(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => io::Error::new(
+            error.kind(),
+            "it was here and is gone: was the folder removed, moved or unmounted?",
+        ),
+        _ => error,
+    })
 }
 
 impl MetricsFile {
-    fn new(path: PathBuf, file: File) -> Self {
-        Self { path, file: BufWriter::new(file), looked: Instant::now() }
+    /// Appends to a file that is there.
+    fn open(path: PathBuf) -> Result<Self, FolderError> {
+        let open = || {
+            let file = File::options().append(true).open(&path)?;
+            let len = file.metadata()?.len();
+            Ok((file, len))
+        };
+        let (file, len) = open().map_err(fault(&path))?;
+        Ok(Self { path, file, len, looked: Instant::now() })
+    }
+
+    /// Refuses to go on if somebody took the file away, put another one in its place, or changed it: the open
+    /// file may still take lines, but no one could read them, or not all.
+    fn ensure_as_left(&self) -> io::Result<()> {
+        let found = ensure_there(&self.path)?;
+        let is_same = same_file::Handle::from_path(&self.path)?
+            == same_file::Handle::from_file(self.file.try_clone()?)?;
+        if is_same && found.len() == self.len {
+            return Ok(());
+        }
+        let what = if is_same { "was cut or written to" } else { "is not the file that was here" };
+        Err(io::Error::other(format!(
+            "it {what}, {} bytes instead of {}: let no other program write or rotate it",
+            found.len(),
+            self.len
+        )))
     }
 
     /// Flushes all lines to the disk: a checkpoint that is there after a power failure has its lines.
     ///
     /// # Errors
     ///
-    /// `Io`.
+    /// `Io`, also if the file is not as it was left.
     pub fn sync(&mut self) -> Result<(), FolderError> {
-        files::sync(self.file.get_ref(), &self.path).map_err(fault(&self.path))
+        self.ensure_as_left().and_then(|()| files::sync(&self.file, &self.path)).map_err(fault(&self.path))
     }
 
     /// Appends a line, which the system has when this returns.
     ///
     /// # Errors
     ///
-    /// `Io`.
+    /// `Io`; no part of the line is left then. Within a second also if the file is not as it was left.
     pub fn push(&mut self, metrics: &Metrics) -> Result<(), FolderError> {
-        let mut write = || -> io::Result<()> {
-            if self.looked.elapsed() >= LOOK_AGAIN {
-                ensure_there(&self.path)?;
-                self.looked = Instant::now();
-            }
-            serde_json::to_writer(&mut self.file, metrics)?;
-            self.file.write_all(b"\n")?;
-            self.file.flush()
-        };
-        write().map_err(fault(&self.path))
+        self.append(metrics).map_err(fault(&self.path))
+    }
+
+    fn append(&mut self, metrics: &Metrics) -> io::Result<()> {
+        if self.looked.elapsed() >= LOOK_AGAIN {
+            self.ensure_as_left()?;
+            self.looked = Instant::now();
+        }
+        let mut line = serde_json::to_vec(metrics)?;
+        line.push(b'\n');
+        self.file.write_all(&line).inspect_err(|_| {
+            // A full disk takes the beginning of a line.
+            let _ = self.file.set_len(self.len);
+        })?;
+        self.len += line.len() as u64;
+        Ok(())
     }
 }
 
@@ -356,6 +390,13 @@ mod tests {
             fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
         assert_eq!(names, [LOCK, "x"]);
+    }
+
+    #[test]
+    fn a_new_file_system_is_an_empty_folder() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join(LOST_AND_FOUND)).unwrap();
+        Folder::create(root.path(), false).unwrap();
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
+use crate::process::shell::quoted;
+
 /// Which program made a run, when, on what, and how it was called. A resumed run has the origin of its last
 /// part.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -26,13 +28,12 @@ pub struct Origin {
 impl Origin {
     /// Of this process, now.
     pub(crate) fn here() -> Self {
-        let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             commit: option_env!("GRADWIRE_COMMIT").map(str::to_owned),
             date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
             cpu: cpu(),
-            command: words.map(|word| quoted(&word)).collect::<Vec<_>>().join(" "),
+            command: std::env::args_os().map(quoted).collect::<Vec<_>>().join(" "),
         }
     }
 
@@ -56,25 +57,9 @@ fn model_name(about: &str) -> Option<&str> {
     names.next().map(|(_, name)| name.trim()).filter(|name| !name.is_empty())
 }
 
-/// A word as a shell takes it.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_=:,./@+%".contains(c);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_command_can_be_pasted_into_a_shell() {
-        let words = ["trainer", "--codec", "topk:density=0.01", "layers:*.bias=1", "", "it's", "a b"];
-        let expected = "trainer --codec topk:density=0.01 'layers:*.bias=1' '' 'it'\\''s' 'a b'";
-        assert_eq!(words.map(quoted).join(" "), expected);
-    }
 
     #[test]
     fn a_processor_has_a_name_on_several_systems() {

@@ -5,9 +5,10 @@ use gradwire_transports::exchange::{Route, ServerOptions};
 
 use crate::agreement::Averaging;
 use crate::checkpoint::Found;
-use crate::command::{CHECKPOINT_EVERY, Failure, quoted};
+use crate::command::{CHECKPOINT_EVERY, Failure};
 use crate::config::{ConfigError, ExchangeKind, RunConfig, Settings, TransportKind};
 use crate::job::{Job, JobError};
+use crate::process::shell::quoted;
 
 /// The configuration of a run over the network: frames go to the server.
 pub(super) fn resolve(mut settings: Settings) -> Result<RunConfig, ConfigError> {

@@ -245,17 +245,16 @@ impl<'a> Run<'a> {
         self.keep_state().err().unwrap_or(RunError::Interrupted { steps: self.steps() }).into()
     }
 
-    /// Adds how to continue after an interrupt or without a server, and what is lost without a file of it.
+    /// Adds how to continue after an interrupt, without a server or without room, and what is lost without a
+    /// file of it.
     fn explained(&self, error: RemoteError, again: &Again) -> Failure {
         match (error, &self.keep) {
-            (RemoteError::Run(RunError::Interrupted { steps }), Some(keep)) => {
-                Failure::Interrupted { steps, command: keep.command(again) }
-            }
+            (RemoteError::Run(error), Some(keep)) => keep.explained(error, again),
             (RemoteError::Run(RunError::Interrupted { steps }), None) => {
                 Failure::Left { steps, lost_norm: self.worker.residual_norm() }
             }
             (RemoteError::NobodyCame { why, steps }, Some(keep)) => {
-                Failure::GaveUp { why, steps, command: keep.command(again) }
+                Failure::Stopped { why, steps, command: keep.command(again) }
             }
             (error, _) => error.into(),
         }

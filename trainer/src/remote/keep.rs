@@ -7,7 +7,7 @@ use gradwire_transports::zmq::ZmqTransport;
 
 use super::begin::BeginArgs;
 use crate::checkpoint::{Checkpoint, CheckpointError, Found, Single, Store, Totals};
-use crate::command::{Again, Failure, Output};
+use crate::command::{Again, Failure, Output, explained};
 use crate::job::{Job, JobError};
 use crate::record::folder::Folder;
 use crate::run::RunError;
@@ -82,6 +82,11 @@ impl Keep {
         };
         let written = self.store.write(&checkpoint, &job.layout);
         written.map(drop).map_err(|error| RunError::Observer(format!("checkpoint not written: {error}")))
+    }
+
+    /// Why the worker ended, with how to continue.
+    pub(super) fn explained(&self, error: RunError, again: &Again) -> Failure {
+        explained(error, &self.folder, again)
     }
 
     /// How to continue.

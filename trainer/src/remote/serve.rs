@@ -218,9 +218,9 @@ fn in_folder(
     };
     match outcome {
         Ok(outcome) => Ok(outcome),
-        Err(RemoteError::Run(error)) => explained(Err(error), folder, again),
+        Err(RemoteError::Run(error)) => Err(explained(error, folder, again)),
         Err(RemoteError::NobodyCame { why, steps }) => {
-            Err(Failure::GaveUp { why, steps, command: again.from(folder.path()) })
+            Err(Failure::Stopped { why, steps, command: again.from(folder.path()) })
         }
         Err(other) => Err(other.into()),
     }

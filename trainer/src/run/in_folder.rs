@@ -144,6 +144,7 @@ fn watched<E: From<RunError>>(
     let outcome = run(&mut watch);
     watch.progress.finish();
     let mut outcome = outcome?;
+    watch.metrics.sync().map_err(|error| written(&error))?;
     if outcome.metrics.is_empty() {
         outcome.metrics = folder.read_metrics(outcome.summary.steps).map_err(|error| written(&error))?;
     }

@@ -12,12 +12,13 @@ use gradwire_transports::{Deadline, Rank, Transport};
 pub(crate) use self::compare::{Place, compare};
 use crate::checkpoint::Found;
 use crate::command::{
-    Again, Failure, LINES, explained, present_run, quoted, reopen_to_end, to_end, unless_nobody_reads,
+    Again, Failure, LINES, explained, present_run, reopen_to_end, to_end, unless_nobody_reads,
 };
 use crate::config::{ExchangeKind, RunConfig, Settings, TransportKind};
 use crate::job::{Job, JobError};
 use crate::process::interrupt;
 use crate::process::launch::Launch;
+use crate::process::shell::quoted;
 use crate::range::{RangeError, require};
 use crate::record::folder::Folder;
 use crate::run::in_folder::{go_on_writing, write_down};
@@ -49,7 +50,8 @@ pub(crate) fn train(
         let outcome = write_down(&job, &folder, &job.config.encoding(), LINES, |observer| {
             lead_job(&job, transport, Control::default(), observer)
         });
-        present_run(&job, explained(outcome, &folder, &again.clone().under(launch))?, &folder, out)
+        let outcome = outcome.map_err(|error| explained(error, &folder, &again.clone().under(launch)))?;
+        present_run(&job, outcome, &folder, out)
     })
 }
 
@@ -88,7 +90,8 @@ pub(crate) fn resume(
                 lead_job(&job, transport, control, observer)
             },
         );
-        present_run(&job, explained(outcome, &folder, &again.clone().under(launch))?, &folder, out)
+        let outcome = outcome.map_err(|error| explained(error, &folder, &again.clone().under(launch)))?;
+        present_run(&job, outcome, &folder, out)
     })
 }
 

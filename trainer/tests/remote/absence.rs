@@ -57,7 +57,7 @@ fn a_server_whose_workers_are_gone_keeps_its_steps_when_it_gives_up() {
     let line = last_word(&mut server, "gave up waiting for 3 ranks before step ");
     assert!(line.contains("rank 2 is not connected"), "{line}");
     let steps: u64 = line.split(" before step ").nth(1).unwrap().split(':').next().unwrap().parse().unwrap();
-    assert!(steps >= 5 && line.contains(&format!("; {steps} steps are done and kept")), "{line}");
+    assert!(steps >= 5 && line.contains(&format!("; {steps} steps are kept")), "{line}");
     let mut server = pasted("server again", to_paste(&line));
     server.says(&format!("continuing at step {steps} of "));
 }
@@ -95,7 +95,7 @@ fn a_worker_whose_server_stays_away_keeps_its_state_and_says_how_to_go_on() {
     server.says("step 5: ");
     server.kill();
     let line = last_word(&mut worker, "no server within 2 s (--wait): ");
-    assert!(line.contains(&endpoint) && line.contains(" steps are done and kept"), "{line}");
+    assert!(line.contains(&endpoint) && line.contains(" steps are kept"), "{line}");
     // Without a folder there is nothing to go on with.
     assert!(!last_word(&mut other, "no server within 2 s").contains("go on with"));
     let mut again = pasted("worker again", to_paste(&line));

@@ -10,6 +10,8 @@ mod comparisons;
 mod compression;
 mod delay;
 mod determinism;
+#[cfg(target_os = "linux")]
+mod disks;
 mod early_stop;
 mod events;
 mod failures;
