@@ -13,38 +13,56 @@ pub struct Worker {
 }
 
 impl Worker {
+    /// The floats of the working memory.
+    #[must_use]
+    pub fn floats(self) -> Vec<f32> {
+        self.floats
+    }
+
     fn scratch(&mut self) -> LinearScratch<'_> {
         LinearScratch { words: &mut self.words, floats: &mut self.floats, ints: &mut self.ints }
+    }
+}
+
+/// One payload, as bits.
+fn words(payload: Payload<'_>) -> Vec<u32> {
+    match payload {
+        Payload::F32(payload) => payload.iter().map(|value| value.to_bits()).collect(),
+        Payload::I32(payload) => payload.iter().map(|&value| value as u32).collect(),
+        Payload::U32(payload) => payload.to_vec(),
+        _ => panic!("a payload of another kind"),
+    }
+}
+
+/// Two elements of payloads, reduced to one.
+fn reduce_two(reduction: Reduction, a: u32, b: u32) -> u32 {
+    let floats = [a, b].map(f32::from_bits);
+    match reduction {
+        Reduction::MaxF32 => floats[0].max(floats[1]).to_bits(),
+        Reduction::SumF32 => (floats[0] + floats[1]).to_bits(),
+        Reduction::SumI32 => (a as i32).checked_add(b as i32).expect("sums fit") as u32,
+        Reduction::And => a & b,
+        _ => panic!("a reduction that is not summed here"),
     }
 }
 
 /// The payloads of all workers, each replaced by their reduction.
 fn reduce(codec: &dyn Linear, workers: &mut [Worker]) {
     let round = workers[0].round;
-    let (mut floats, mut ints): (Vec<f32>, Vec<i32>) = (Vec::new(), Vec::new());
-    for worker in workers.iter_mut() {
-        assert_eq!(worker.round, round, "all are in the same round");
-        match codec.payload(&round, &mut worker.scratch()) {
-            Payload::F32(payload) if floats.is_empty() => floats = payload.to_vec(),
-            Payload::F32(payload) => {
-                let add = |sum: f32, value: f32| match round.reduction {
-                    Reduction::MaxF32 => sum.max(value),
-                    _ => sum + value,
-                };
-                floats.iter_mut().zip(payload.iter()).for_each(|(sum, &value)| *sum = add(*sum, value));
-            }
-            Payload::I32(payload) if ints.is_empty() => ints = payload.to_vec(),
-            Payload::I32(payload) => {
-                let add = |sum: i32, value: i32| sum.checked_add(value).expect("sums fit");
-                ints.iter_mut().zip(payload.iter()).for_each(|(sum, &value)| *sum = add(*sum, value));
-            }
-            _ => panic!("a payload of another kind"),
-        }
+    assert!(workers.iter().all(|worker| worker.round == round), "all are in the same round");
+    let mut of = |worker: &mut Worker| words(codec.payload(&round, &mut worker.scratch()));
+    let mut payloads = workers.iter_mut().map(&mut of).collect::<Vec<_>>().into_iter();
+    let mut reduced = payloads.next().expect("a worker");
+    for payload in payloads {
+        reduced.iter_mut().zip(payload).for_each(|(a, b)| *a = reduce_two(round.reduction, *a, b));
     }
     for worker in workers {
         match codec.payload(&round, &mut worker.scratch()) {
-            Payload::F32(payload) => payload.copy_from_slice(&floats),
-            Payload::I32(payload) => payload.copy_from_slice(&ints),
+            Payload::F32(to) => {
+                to.iter_mut().zip(&reduced).for_each(|(to, &word)| *to = f32::from_bits(word));
+            }
+            Payload::I32(to) => to.iter_mut().zip(&reduced).for_each(|(to, &word)| *to = word as i32),
+            Payload::U32(to) => to.copy_from_slice(&reduced),
             _ => panic!("a payload of another kind"),
         }
     }

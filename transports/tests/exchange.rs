@@ -528,8 +528,11 @@ fn a_tree_sums_neighbours_first_and_all_ranks_apply_the_same_mean() {
 
 #[test]
 fn a_codec_of_two_rounds_agrees_on_its_range_before_it_sums() {
-    let spec = "maxnorm:bits=8,dense_1d=true";
-    for world in 1..=4 {
+    for (world, (spec, levels)) in (1..=4).flat_map(|world| {
+        let one_scale = ("maxnorm:bits=8,dense_1d=true", 127.0);
+        [one_scale, ("maxnorm:bits=8+16,dense_1d=true", 127.0), ("maxnorm:bits=6+12", 31.0)]
+            .map(|spec| (world, spec))
+    }) {
         let expected = serial_means(world, "none", 1);
         let route = Route::AllReduce { wire: Wire::F32 };
         let results = on_threads(workers(world, spec, &route), |mut worker| worker.step(0).unwrap());
@@ -537,7 +540,7 @@ fn a_codec_of_two_rounds_agrees_on_its_range_before_it_sums() {
             (0..world).flat_map(|rank| gradient(rank, 0, layout().len())).fold(0.0, |m, g| g.abs().max(m));
         for (mean, report) in &results {
             assert_eq!(bits(mean), bits(&results[0].0), "{spec} over {world}");
-            let near = |(a, b): (&f32, &f32)| (a - b).abs() <= largest / 127.0 * 1.001;
+            let near = |(a, b): (&f32, &f32)| (a - b).abs() <= largest / levels * 1.001;
             assert!(mean.iter().zip(&expected[0]).all(near), "{spec} over {world}");
             assert_eq!(report.held, layout().len());
             // A level of 8 bits and its share of the sum take 9 to 10 bits, three to a word.

@@ -17,7 +17,7 @@ use gradwire_transports::{
 };
 
 /// Every kind of codec, by every route that has a pipeline.
-const CASES: [(&str, Route); 12] = [
+const CASES: [(&str, Route); 14] = [
     ("topk:density=0.05,unit=tensor", Route::AllGather),
     ("qsgd:bits=4,bucket=64,unit=tensor,dense_1d=true", Route::AllGather),
     ("threshold:value=1.5,unit=tensor", Route::AllGather),
@@ -29,6 +29,8 @@ const CASES: [(&str, Route); 12] = [
     ("none", Route::AllReduce { wire: Wire::Bf16 }),
     ("randomk:density=0.1,unit=tensor,dense_1d=true", RING),
     ("maxnorm:bits=4,unit=tensor,dense_1d=true", RING),
+    ("maxnorm:bits=4+8,unit=tensor,dense_1d=true", RING),
+    ("maxnorm:bits=4,density=0.1,unit=tensor", RING),
     ("powersgd:rank=2,unit=tensor", RING),
 ];
 const RING: Route = Route::AllReduce { wire: Wire::F32 };

@@ -245,11 +245,11 @@ fn total_len<'a>(tensors: impl Iterator<Item = TensorRef<'a>>) -> Result<usize, 
 
 /// Absorbs the number of tensors, then for each its rank and its dimensions, as 64-bit words.
 fn fingerprint<'a>(count: usize, shapes: impl Iterator<Item = &'a [usize]>) -> u64 {
-    let mut state = absorb(FINGERPRINT_START, count);
+    let mut state = absorb(FINGERPRINT_START, count as u64);
     for shape in shapes {
-        state = absorb(state, shape.len());
+        state = absorb(state, shape.len() as u64);
         for &dim in shape {
-            state = absorb(state, dim);
+            state = absorb(state, dim as u64);
         }
     }
     state
@@ -260,8 +260,8 @@ const FINGERPRINT_START: u64 = u64::from_le_bytes(*b"gradwire");
 
 /// One step of the fingerprint: xor the word in, then the finaliser of SplitMix64, a bijection with full
 /// avalanche.
-fn absorb(state: u64, word: usize) -> u64 {
-    let mut z = (state ^ word as u64).wrapping_add(0x9e37_79b9_7f4a_7c15);
+pub(crate) fn absorb(state: u64, word: u64) -> u64 {
+    let mut z = (state ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)

@@ -9,7 +9,6 @@
 //! escape   = "%" hexdigit hexdigit            a byte of UTF-8
 //! ```
 
-#[allow(dead_code, reason = "no codec of today has a list; the tests below show one")]
 mod list;
 #[allow(dead_code, reason = "no codec of today has a name; the tests below show one")]
 pub(crate) mod name;
@@ -242,7 +241,6 @@ impl<'a> Keys<'a> {
     }
 
     /// One to `N` values, joined by `+`, each read by `read`. `range` says in words how many, and which.
-    #[allow(dead_code, reason = "no codec of today has a list")]
     pub(crate) fn list<T: Copy + Default, const N: usize>(
         self,
         key: &str,

@@ -1,6 +1,6 @@
 //! Keys of the random draws of one step.
 
-use crate::rng::{Purpose, Stream};
+use crate::rng::{Permutation, Purpose, Stream};
 
 /// Who draws: one rank for itself, or all ranks the same.
 #[non_exhaustive]
@@ -50,6 +50,11 @@ impl StepKey {
     pub(crate) fn edge(&self, low: u32, high: u32, unit: u32) -> Stream {
         let seed = self.shared_selection(unit).u64_at(u64::from(low) << 32 | u64::from(high));
         Stream::new(seed, self.step, unit, Source::Shared.word(), Purpose::Selection)
+    }
+
+    /// An order of the `len` coordinates of `unit`, the same at every rank in all steps of a sweep.
+    pub(crate) fn shared_order(&self, unit: u32, sweep: u64, len: usize) -> Permutation {
+        Permutation::new(&Self { step: sweep, ..*self }.shared_selection(unit), len)
     }
 
     /// The draws that choose coordinates in `unit` for the key's own source.

@@ -5,7 +5,10 @@ pub(crate) mod stream;
 
 pub(crate) mod key;
 
+mod permutation;
+
 use crate::kernels::{self, Isa};
+pub(crate) use permutation::Permutation;
 pub(crate) use stream::Purpose;
 pub use stream::Stream;
 

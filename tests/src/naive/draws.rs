@@ -1,5 +1,6 @@
 //! Philox4x32 and the draws that codecs take from it, from the paper (Salmon et al., SC 2011).
 
+use super::header::absorb;
 use gradwire::{Source, StepKey};
 
 /// One round: two products, their halves crossed over, and the key mixed in.
@@ -67,14 +68,18 @@ impl Draws {
         if i.is_multiple_of(2) { word as u16 } else { (word >> 16) as u16 }
     }
 
-    /// The integer below `bound` at position `i`: the upper half of a 64-bit draw (two to a block) times
-    /// `bound`.
+    /// The 64-bit draw at position `i`: two to a block, the low half first.
     #[must_use]
-    pub fn below_at(&self, i: u64, bound: u64) -> u64 {
+    pub fn u64_at(&self, i: u64) -> u64 {
         let block = self.block(i / 2);
         let [low, high] = if i.is_multiple_of(2) { [block[0], block[1]] } else { [block[2], block[3]] };
-        let draw = u128::from(low) | u128::from(high) << 32;
-        ((draw * u128::from(bound)) >> 64) as u64
+        u64::from(low) | u64::from(high) << 32
+    }
+
+    /// The integer below `bound` at position `i`: the upper half of a 64-bit draw times `bound`.
+    #[must_use]
+    pub fn below_at(&self, i: u64, bound: u64) -> u64 {
+        ((u128::from(self.u64_at(i)) * u128::from(bound)) >> 64) as u64
     }
 
     /// Floyd's sample of `k` out of `len`: for each j from len − k on, a draw below j + 1, or j itself if
@@ -89,5 +94,28 @@ impl Draws {
             }
         }
         taken.into_iter().collect()
+    }
+
+    /// An order of the numbers below `n`: a balanced network of six rounds, walked until it hits one of them.
+    #[must_use]
+    pub fn order(&self, n: usize) -> Vec<usize> {
+        let digits = (0..).find(|digits| n <= 1 << digits).expect("n has 64 digits at the most");
+        let half = u32::max(digits / 2 + digits % 2, 4);
+        let keys: Vec<u64> = (0..6).map(|i| self.u64_at(i)).collect();
+        let network = |i: usize| {
+            let (mut left, mut right) = ((i >> half) as u64, (i % (1 << half)) as u64);
+            for key in &keys {
+                (left, right) = (right, left ^ absorb(*key, right) >> (64 - half));
+            }
+            ((left << half) + right) as usize
+        };
+        let place = |place: usize| {
+            let mut i = network(place);
+            while i >= n {
+                i = network(i);
+            }
+            i
+        };
+        (0..n).map(place).collect()
     }
 }

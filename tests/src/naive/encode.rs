@@ -199,7 +199,8 @@ fn quantized(qsgd: &Qsgd, key: StepKey, unit: u32, p: &[f32]) -> Body {
 
 /// What one worker alone contributes: one bucket, norm `max`, fixed width.
 fn alone(maxnorm: &MaxNorm) -> Qsgd {
-    Qsgd::new(maxnorm.bits()).with_bucket(NonZeroU32::MAX).with_entropy(EntropyChoice::Fixed)
+    let one_bucket = Qsgd::new(maxnorm.bits()).with_bucket(NonZeroU32::MAX);
+    one_bucket.with_entropy(EntropyChoice::Fixed).with_rounding(maxnorm.rounding())
 }
 
 fn seeded(randomk: &RandomK, key: StepKey, unit: u32, p: &[f32]) -> Body {

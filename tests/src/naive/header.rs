@@ -23,12 +23,15 @@ pub fn varint(mut value: u64) -> Vec<u8> {
 pub fn fingerprint(shapes: &[Vec<usize>]) -> u64 {
     let words = std::iter::once(shapes.len())
         .chain(shapes.iter().flat_map(|shape| std::iter::once(shape.len()).chain(shape.iter().copied())));
-    words.fold(u64::from_le_bytes(*b"gradwire"), |state, word| {
-        let z = (state ^ word as u64).wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    })
+    words.fold(u64::from_le_bytes(*b"gradwire"), |state, word| absorb(state, word as u64))
+}
+
+/// Xor, then the finaliser of SplitMix64.
+pub(super) fn absorb(state: u64, word: u64) -> u64 {
+    let z = (state ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
 }
 
 /// The whole frame: header, then `body`.

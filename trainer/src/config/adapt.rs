@@ -130,10 +130,11 @@ fn gravac_conflicts(codec: &RunCodec) -> Result<(), ConfigError> {
             "adapt = gravac with codec = {codec}: it needs gains, which codecs of other crates do not have"
         ),
     )?;
-    refuse(
-        !Selection::fits(&codec.spec.codec),
-        format!("adapt = gravac with codec = {codec}: the codec adapts its own thresholds from step to step"),
-    )
+    let why = match codec.spec.codec.capabilities().adapts {
+        true => "the codec adapts its own thresholds from step to step",
+        false => "its entries cannot be chosen at several densities at once",
+    };
+    refuse(!Selection::fits(&codec.spec.codec), format!("adapt = gravac with codec = {codec}: {why}"))
 }
 
 /// A note that the codec's own density and warm-up are not used, if `adapt` sets the density.

@@ -451,6 +451,10 @@ fn what_a_changing_density_does_not_go_with_is_refused_in_words() {
     names(refused("dpsgd", "gravac", |_| ()), &["codec = dpsgd", "no density"]);
     names(refused("topk:memory=none", "gravac", |_| ()), &["without a memory", "memory=ef"]);
     names(refused("sidco", "gravac", |_| ()), &["codec = sidco", "adapts its own"]);
+    names(
+        refused("maxnorm:density=0.1,memory=ef", "gravac", |_| ()),
+        &["codec = maxnorm", "several densities"],
+    );
     names(refused("none", "steps:0=0.1", |_| ()), &["codec = none", "no density", "topk"]);
     names(refused("powersgd", "gravac", |_| ()), &["codec = powersgd", "rank and no density", "accordion"]);
     names(refused("powersgd", "accordion:by=layer", |_| ()), &["codec = powersgd", "one unit", "by=model"]);

@@ -70,7 +70,7 @@ fn timeless(metrics: &[Metrics]) -> Vec<Metrics> {
 type Change = fn(&mut Settings);
 
 /// Every kind of memory, optimizer, schedule and controller.
-fn cases() -> [(&'static str, Change); 40] {
+fn cases() -> [(&'static str, Change); 41] {
     let momentum = |settings: &mut Settings| settings.momentum = Some(0.9);
     let adamw = |settings: &mut Settings| settings.optimizer = Some(OptimizerKind::Adamw);
     let updates = |settings: &mut Settings| {
@@ -166,6 +166,8 @@ fn cases() -> [(&'static str, Change); 40] {
         ("qsgd:bits=4,rounding=nearest", adamw),
         ("randomk:density=0.05", schedule),
         ("maxnorm:bits=4", momentum),
+        ("maxnorm:bits=4+8,rounding=nearest", momentum),
+        ("maxnorm:bits=4,density=0.3", schedule),
         ("powersgd:rank=2,start=3", momentum),
         ("bf16:memory=ef", |_| ()),
         ("dgc:density=0.02", schedule),
