@@ -17,7 +17,7 @@ use gradwire_transports::{
 };
 
 /// Every kind of codec, by every route that has a pipeline.
-const CASES: [(&str, Route); 14] = [
+const CASES: [(&str, Route); 15] = [
     ("topk:density=0.05,unit=tensor", Route::AllGather),
     ("qsgd:bits=4,bucket=64,unit=tensor,dense_1d=true", Route::AllGather),
     ("threshold:value=1.5,unit=tensor", Route::AllGather),
@@ -32,6 +32,7 @@ const CASES: [(&str, Route); 14] = [
     ("maxnorm:bits=4+8,unit=tensor,dense_1d=true", RING),
     ("maxnorm:bits=4,density=0.1,unit=tensor", RING),
     ("powersgd:rank=2,unit=tensor", RING),
+    ("sharedk:density=0.01,unit=tensor", RING),
 ];
 const RING: Route = Route::AllReduce { wire: Wire::F32 };
 
@@ -264,7 +265,7 @@ fn a_gradient_that_is_refused_leaves_in_the_memory_what_was_encoded_before() {
 fn a_mean_that_overflows_is_refused_when_it_is_asked_for_and_the_next_step_goes_on() {
     for case in &CASES {
         // Powers of two are what maxnorm can agree on, and others cannot send such a sum at all.
-        if ["qsgd", "maxnorm", "powersgd", "sidco", "dgc", "bf16"]
+        if ["qsgd", "maxnorm", "powersgd", "sharedk", "sidco", "dgc", "bf16"]
             .iter()
             .any(|codec| case.0.starts_with(codec))
         {

@@ -498,7 +498,7 @@ impl Codec {
         units: Option<Vec<UnitTuple>>,
     ) -> PyResult<Vec<LinearRound>> {
         let linear = self.spec.codec.as_linear().ok_or_else(|| {
-            let linear = "powersgd, randomk, maxnorm, none";
+            let linear = "powersgd, randomk, maxnorm, sharedk, none";
             value(format!("{}: its frames are gathered; rounds are for linear codecs ({linear})", self.spec))
         })?;
         let lent = memory.map(Memory::borrow_alone).transpose()?;

@@ -14,6 +14,7 @@ pub(crate) mod powersgd;
 pub(crate) mod qsgd;
 pub(crate) mod randomk;
 pub(crate) mod redsync;
+pub(crate) mod sharedk;
 pub(crate) mod sidco;
 pub(crate) mod threshold;
 pub(crate) mod topk;
@@ -33,6 +34,7 @@ pub use powersgd::PowerSgdByUnit;
 pub use qsgd::{EntropyChoice, LevelBits, Norm, Qsgd};
 pub use randomk::{Estimator, RandomK};
 pub use redsync::Redsync;
+pub use sharedk::{SharedK, SketchSize};
 pub use sidco::{Fit, Sidco};
 pub use threshold::Threshold;
 pub use topk::TopK;
@@ -55,6 +57,7 @@ macro_rules! list_codecs {
                 RandomK(crate::codecs::randomk::RandomK),
                 MaxNorm(crate::codecs::maxnorm::MaxNorm),
                 PowerSgd(crate::codecs::powersgd::PowerSgd),
+                SharedK(crate::codecs::sharedk::SharedK),
             }
             gossip {
                 Dpsgd(crate::codecs::dpsgd::Dpsgd),

@@ -15,5 +15,6 @@ pub(super) mod rans;
 pub(super) mod rice;
 pub(super) mod select;
 pub(super) mod signs;
+pub(crate) mod sketch;
 pub(super) mod sums;
 pub(super) mod symbols;

@@ -47,6 +47,7 @@ pub(crate) use dispatch::rans::{decode_rounds, encode_rounds};
 pub(crate) use dispatch::rice::put_gaps;
 pub(crate) use dispatch::select::{compact, keep_between, keep_from};
 pub(crate) use dispatch::signs::{add_signs, keep_signs, pack_signs};
+pub(crate) use dispatch::sketch;
 pub(crate) use dispatch::sums::{
     add_assign, add_squares, add_to, are_finite, copy_to, divide, max_magnitude, sum_of_squares_f32,
 };
@@ -66,6 +67,7 @@ pub(crate) use scalar::moments::{MomentSums, STRIDES, add_moments_at, mantissa_a
 pub(crate) use scalar::momentum::Largest;
 pub(crate) use scalar::quantize::Bucket;
 pub(crate) use scalar::select::{CANDIDATE_SLACK, Candidates, Sums};
+pub(crate) use scalar::sketch::{MAX_SKETCH_ROWS, SKETCH_BLOCK};
 pub(crate) use scalar::symbols::CLASS_LANES;
 #[cfg(feature = "alloc")]
 pub(crate) use views::bits_of_mut;

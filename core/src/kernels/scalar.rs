@@ -19,6 +19,7 @@ pub(crate) mod runs;
 pub(crate) mod select;
 pub(crate) mod shares;
 pub(crate) mod signs;
+pub(crate) mod sketch;
 pub(crate) mod sums;
 pub(crate) mod symbols;
 

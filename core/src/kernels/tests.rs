@@ -130,6 +130,56 @@ fn products_with_factors_are_the_same_on_every_instruction_set() {
 }
 
 #[test]
+fn sketches_are_the_same_on_every_instruction_set() {
+    for len in LENGTHS {
+        let p: Vec<u32> = floats(len).iter().map(|value| value.to_bits()).collect();
+        for (rows, columns) in [(1, 16), (2, 48), (3, 32), (5, 160), (9, 16)] {
+            let keys: Vec<u64> = (0..rows).map(|row| 77 * row as u64 + len as u64).collect();
+            same_everywhere(|isa| {
+                let mut table = vec![0.0; rows * columns];
+                table
+                    .chunks_exact_mut(columns)
+                    .zip(&keys)
+                    .for_each(|(row, &key)| sketch::insert(isa, &p, key, row));
+                let mut estimates = vec![0xa5a5_a5a5; len];
+                sketch::estimate(isa, &table, &keys, &mut estimates);
+                (bits(&table), estimates)
+            });
+        }
+    }
+}
+
+/// Over 20 000 hashes, the mean of one row's estimates is the value, and their variance is at most that of
+/// independent hashes, ‖v‖²/columns.
+#[test]
+fn what_a_sketch_says_is_unbiased_and_as_exact_as_independent_hashes_are() {
+    let (len, columns, trials) = (100, 48, 20_000);
+    let values = floats(len);
+    let p: Vec<u32> = values.iter().map(|value| value.to_bits()).collect();
+    let energy: f64 = values.iter().map(|&value| f64::from(value).powi(2)).sum();
+    let (mut sums, mut squares) = (vec![0.0; len], vec![0.0; len]);
+    for key in 0..trials {
+        let (mut row, mut estimates) = (vec![0.0; columns], vec![0; len]);
+        sketch::insert(Isa::best(), &p, key, &mut row);
+        sketch::estimate(Isa::best(), &row, &[key], &mut estimates);
+        for (i, &estimate) in estimates.iter().enumerate() {
+            let error = f64::from(f32::from_bits(estimate)) - f64::from(values[i]);
+            sums[i] += error;
+            squares[i] += error * error;
+        }
+    }
+    let (variance, trials) = (energy / columns as f64, trials as f64);
+    for i in 0..len {
+        assert!((sums[i] / trials).abs() < 5.0 * (variance / trials).sqrt(), "coordinate {i} is off");
+        assert!(
+            squares[i] / trials < 1.1 * variance,
+            "coordinate {i}: {} of {variance}",
+            squares[i] / trials
+        );
+    }
+}
+
+#[test]
 fn candidates_are_the_same_on_every_instruction_set() {
     for len in LENGTHS {
         let (grad, residual) = (floats(len), floats(2 * len)[len..].to_vec());

@@ -27,6 +27,7 @@ pub mod powersgd;
 pub mod rans;
 pub mod redsync;
 pub mod rules;
+pub mod sharedk;
 pub mod sidco;
 pub mod values;
 pub mod void;

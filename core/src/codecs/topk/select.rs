@@ -14,6 +14,21 @@ pub(crate) struct Cut {
     ties: usize,
 }
 
+impl Cut {
+    /// The positions that it takes of the values whose bits are `p`, ascending.
+    pub(crate) fn positions(self, p: &[u32]) -> impl Iterator<Item = usize> {
+        let mut ties = self.ties;
+        let takes = move |value: u32| {
+            let magnitude = value & MAGNITUDE;
+            let is_tie = magnitude == self.magnitude && ties > 0;
+            ties -= usize::from(is_tie);
+            magnitude > self.magnitude || is_tie
+        };
+        let marked = p.iter().copied().map(takes).enumerate();
+        marked.filter(|(_, is_taken)| *is_taken).map(|(at, _)| at)
+    }
+}
+
 /// Digits of a magnitude's 31 bits, highest first, as (shift, bits).
 const DIGITS: [(u32, u32); 4] = [(23, 8), (15, 8), (7, 8), (0, 7)];
 
