@@ -74,7 +74,7 @@ fn drive<T>(
                         Err(refused) => panic!("{refused}"),
                     },
                     Err(RecvTimeoutError::Timeout) => {}
-                    Err(RecvTimeoutError::Disconnected) => exchange.fail(TransportError::Closed),
+                    Err(RecvTimeoutError::Disconnected) => exchange.network_failed(TransportError::Closed),
                 }
             }
         }

@@ -6,7 +6,7 @@ use gradwire::{Grad, Memory, Selection, StepKey};
 
 use crate::clock::{at, nanos, now};
 use crate::error::TransportError;
-use crate::exchange::{Care, Exchange, ExchangeError, Machine, Progress, Report, Setting, Work};
+use crate::exchange::{Care, Exchange, ExchangeError, Machine, NewPart, Progress, Report, Setting, Work};
 use crate::gossip::{Mixed, Mixer};
 use crate::tag::{Deadline, Tag};
 use crate::transport::Transport;
@@ -127,6 +127,80 @@ impl Exchange {
             exchange.complete(mean, memory.as_deref_mut(), now, nanos(deadline))
         })
     }
+
+    /// Begins a step whose parts are [added](Self::add_part) one by one: see
+    /// [`begin_in_parts`](Self::begin_in_parts). [`finish`](Self::finish) ends it.
+    ///
+    /// # Errors
+    /// Those of [`begin_in_parts`](Self::begin_in_parts).
+    pub fn start_in_parts(
+        &mut self,
+        transport: &mut dyn Transport,
+        key: StepKey,
+        memory: Option<&Memory<'_>>,
+        deadline: Deadline,
+    ) -> Result<(), ExchangeError> {
+        let (setting, first) = setting_of(transport, key);
+        self.begin_in_parts(setting, key, memory, now(), nanos(deadline))?;
+        transport.retire(first);
+        Ok(())
+    }
+
+    /// [Adds](Self::add) a part, and sends what can be sent at once. Returns its number.
+    ///
+    /// # Errors
+    /// Those of [`add`](Self::add).
+    ///
+    /// # Panics
+    /// As it.
+    pub fn add_part(
+        &mut self,
+        transport: &mut dyn Transport,
+        part: &NewPart<'_>,
+        grad: Grad<'_>,
+        memory: Option<&mut Memory<'_>>,
+    ) -> Result<usize, ExchangeError> {
+        let start = Instant::now();
+        let number = self.add(part, grad, memory, now())?;
+        self.spend(Work::Encode, start.elapsed());
+        post(self, transport, &mut { FIRST_RETRY });
+        Ok(number)
+    }
+
+    /// Works on the parts that were added, until the mean of each is in `mean` or that time has come. Returns
+    /// whether there is nothing left to do for them. With [`Deadline::now`], it takes what has arrived.
+    ///
+    /// # Errors
+    /// Those of [`advance`](Self::advance).
+    ///
+    /// # Panics
+    /// As it.
+    pub fn take_parts(
+        &mut self,
+        transport: &mut dyn Transport,
+        mean: &mut [f32],
+        mut memory: Option<&mut Memory<'_>>,
+        until: Deadline,
+    ) -> Result<bool, ExchangeError> {
+        let (mut mark, mut patience) = (Instant::now(), FIRST_RETRY);
+        loop {
+            post(self, transport, &mut patience);
+            let kind = match self.advance(mean, memory.as_deref_mut(), now())? {
+                Progress::Done(()) => return Ok(true),
+                Progress::Worked(kind) => kind,
+                Progress::Waiting | Progress::Lent => {
+                    let has_come = wait(self, transport, until, &mut patience);
+                    if !has_come && until.has_passed() {
+                        return Ok(false);
+                    }
+                    Work::Exchange
+                }
+            };
+            let next = Instant::now();
+            self.spend(kind, next - mark);
+            mark = next;
+        }
+    }
 }
 
 impl Mixer {
@@ -175,18 +249,25 @@ fn drive<M: Machine, T>(
         mark = next;
     };
     loop {
-        while let Some(is_sent) = post_next(machine, transport, Deadline::now()) {
-            if is_sent {
-                patience = FIRST_RETRY;
-            }
-        }
+        post(machine, transport, &mut patience);
         spend(machine, Work::Exchange);
         match work(machine, now())? {
             Progress::Worked(kind) => spend(machine, kind),
             Progress::Done(result) => return Ok(result),
-            Progress::Waiting => wait(machine, transport, &mut patience),
+            Progress::Waiting => {
+                wait(machine, transport, Deadline::NEVER, &mut patience);
+            }
             Progress::Lent => machine
                 .sum_lent(&mut |tag, data| transport.native_all_reduce(tag, data, deadline).map(|_| ())),
+        }
+    }
+}
+
+/// Sends all for which there is room.
+fn post(machine: &mut impl Machine, transport: &mut dyn Transport, patience: &mut Duration) {
+    while let Some(is_sent) = post_next(machine, transport, Deadline::now()) {
+        if is_sent {
+            *patience = FIRST_RETRY;
         }
     }
 }
@@ -207,9 +288,15 @@ fn post_next(machine: &mut impl Machine, transport: &mut dyn Transport, by: Dead
     Some(is_sent)
 }
 
-/// Sleeps until a message comes, until it is time to try again to send, or until the deadline.
-fn wait(machine: &mut impl Machine, transport: &mut dyn Transport, patience: &mut Duration) {
-    let mut until = at(machine.deadline());
+/// Sleeps until a message comes, until it is time to try again to send, or until a deadline. Returns whether
+/// a message came or left.
+fn wait(
+    machine: &mut impl Machine,
+    transport: &mut dyn Transport,
+    until: Deadline,
+    patience: &mut Duration,
+) -> bool {
+    let mut until = at(machine.deadline()).earlier(until);
     if machine.is_full() {
         until = until.earlier(Deadline::after(*patience));
         *patience = patience.saturating_mul(2);
@@ -219,10 +306,11 @@ fn wait(machine: &mut impl Machine, transport: &mut dyn Transport, patience: &mu
     if wanted.is_empty() {
         machine.give(message);
         machine.retry();
-        post_next(machine, transport, until);
-        return;
+        return post_next(machine, transport, until) == Some(true);
     }
-    match transport.recv_any(wanted, &mut message, until) {
+    let received = transport.recv_any(wanted, &mut message, until);
+    let has_come = received.is_ok();
+    match received {
         Ok((from, tag)) => {
             // It was asked for. A second one counts for nothing.
             let _ = machine.receive(from, tag, message);
@@ -232,9 +320,10 @@ fn wait(machine: &mut impl Machine, transport: &mut dyn Transport, patience: &mu
             match error {
                 TransportError::Timeout { .. } => {}
                 TransportError::Disconnected { rank } => machine.not_here(rank),
-                error => machine.fail(error),
+                error => machine.network_failed(error),
             }
         }
     }
     machine.retry();
+    has_come
 }

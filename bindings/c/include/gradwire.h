@@ -471,6 +471,26 @@ typedef uint32_t gw_result;
 #define GW_EXCHANGE_BAD_VERDICT 328
 
 /**
+ * Parts cannot be added one by one on this route.
+ */
+#define GW_EXCHANGE_NO_PARTS 329
+
+/**
+ * A part cannot be added.
+ */
+#define GW_EXCHANGE_BAD_PART 330
+
+/**
+ * A rank runs another version of the exchange.
+ */
+#define GW_EXCHANGE_OTHER_VERSION 331
+
+/**
+ * The program at a rank has said that it fails.
+ */
+#define GW_EXCHANGE_FAILED 332
+
+/**
  * A message did not arrive in time.
  */
 #define GW_EXCHANGE_TIMEOUT 351

@@ -167,6 +167,14 @@ pub const GW_EXCHANGE_UNDECIDED: gw_result = 326;
 pub const GW_EXCHANGE_NO_QUORUM: gw_result = 327;
 /// The answer of the server makes no sense.
 pub const GW_EXCHANGE_BAD_VERDICT: gw_result = 328;
+/// Parts cannot be added one by one on this route.
+pub const GW_EXCHANGE_NO_PARTS: gw_result = 329;
+/// A part cannot be added.
+pub const GW_EXCHANGE_BAD_PART: gw_result = 330;
+/// A rank runs another version of the exchange.
+pub const GW_EXCHANGE_OTHER_VERSION: gw_result = 331;
+/// The program at a rank has said that it fails.
+pub const GW_EXCHANGE_FAILED: gw_result = 332;
 /// A message did not arrive in time.
 pub const GW_EXCHANGE_TIMEOUT: gw_result = 351;
 /// A message did not leave in time.

@@ -15,13 +15,14 @@ use crate::memory::Memory;
 use crate::owned::buffers::{Decoder, Encoder, grow};
 use crate::scratch::Scratch;
 use crate::wire::ids::CodecId;
+use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use core::fmt;
 
 impl Encoder {
     /// Encodes the frames of all groups of a plan that have units among those of `step`, one after the other
-    /// in the order of their rules. `step.units` are neighbouring units of the plan: all of them, or those of
-    /// a part of the step. With one group, these are the bytes that [`encode`](Self::encode) makes.
+    /// in the order of their rules. `step.units` are units of the plan, ascending: all of them, or those of a
+    /// part of the step. With one group, these are the bytes that [`encode`](Self::encode) makes.
     ///
     /// With a memory, each group keeps in it what its spelling says. Groups with `memory=none` are encoded as
     /// if there were no memory.
@@ -80,7 +81,7 @@ impl Encoder {
         self.make_room(plan, step)?;
         let mut groups = groups_in(plan, step.units);
         self.len = match (groups.next(), groups.next()) {
-            (Some((group, units)), None) => self.encode_alone(group, units, step, memory)?,
+            (Some((group, units)), None) => self.encode_alone(group, &units, step, memory)?,
             _ => self.encode_all(plan, step, memory)?,
         };
         Ok(self.frame())
@@ -115,11 +116,11 @@ impl Encoder {
         for (group, units) in groups_in(plan, step.units) {
             let memory = memory.as_deref().filter(|_| group.keeps());
             let mut scratch = Scratch { words: &mut self.words, bytes: &mut self.bytes };
-            let (room, step) = (room(group, units)?, StepInput { units, ..*step });
+            let (room, step) = (room(group, &units)?, StepInput { units: &units, ..*step });
             let out = &mut self.frame[start..start + room];
             match of_other(group) {
                 Some(other) => prepared.push(start..start + other.prepare(&step, memory, &mut scratch, out)?),
-                None => check(&encoding(group, units, &step), memory, &scratch, room)?,
+                None => check(&encoding(group, &units, &step), memory, &scratch, room)?,
             }
             start += room;
         }
@@ -127,7 +128,7 @@ impl Encoder {
         for (group, units) in groups_in(plan, step.units) {
             let memory = memory.as_deref_mut().filter(|_| group.keeps());
             let mut scratch = Scratch { words: &mut self.words, bytes: &mut self.bytes };
-            let step = StepInput { units, ..*step };
+            let step = StepInput { units: &units, ..*step };
             let bytes = match of_other(group).and_then(|other| Some((other, prepared.next()?))) {
                 Some((other, frame)) => {
                     let bytes = frame.len();
@@ -135,7 +136,7 @@ impl Encoder {
                     other.commit(&step, &self.frame[end..end + bytes], memory, &mut scratch);
                     bytes
                 }
-                None => encoding(group, units, &step).write(memory, &mut scratch, &mut self.frame[end..])?,
+                None => encoding(group, &units, &step).write(memory, &mut scratch, &mut self.frame[end..])?,
             };
             self.mark(end..end + bytes);
             end += bytes;
@@ -148,11 +149,11 @@ impl Encoder {
         let mut frames = 0usize;
         for (group, units) in groups_in(plan, step.units) {
             // Check first, so that no buffer grows for units that will be refused.
-            check_units(step.layout, units)?;
-            let needed = group.codec().scratch_len(units);
+            check_units(step.layout, &units)?;
+            let needed = group.codec().scratch_len(&units);
             grow(&mut self.words, needed.words);
             grow(&mut self.bytes, needed.bytes);
-            frames = frames.checked_add(room(group, units)?).ok_or(EncodeError::TooLarge)?;
+            frames = frames.checked_add(room(group, &units)?).ok_or(EncodeError::TooLarge)?;
         }
         grow(&mut self.frame, frames);
         Ok(())
@@ -170,7 +171,7 @@ fn of_other(group: &Group) -> Option<Frames<'_>> {
 }
 
 /// The groups that have units among these, with those units.
-fn groups_in<'a>(plan: &'a Plan, units: &'a [Unit]) -> impl Iterator<Item = (&'a Group, &'a [Unit])> {
+fn groups_in<'a>(plan: &'a Plan, units: &'a [Unit]) -> impl Iterator<Item = (&'a Group, Cow<'a, [Unit]>)> {
     let groups = plan.groups().iter().map(move |group| (group, group.units_in(units)));
     groups.filter(|(_, units)| !units.is_empty())
 }
@@ -231,7 +232,7 @@ impl Decoder {
         for ((group, units), opened) in groups_in(plan, units).zip(opened) {
             let (own, others) = rest.split_at_mut(opened.scratch_words());
             let frame = opened.check(own).map_err(|error| in_frame(group, error))?;
-            check_group((group, units), &frame, frames.first().map_or(&frame, |(_, first)| first))?;
+            check_group((group, &units), &frame, frames.first().map_or(&frame, |(_, first)| first))?;
             frames.push((group, frame));
             rest = others;
         }

@@ -14,6 +14,7 @@ use crate::keys::MemoryChoice;
 use crate::registry::codecs::Codec;
 use crate::spec::rules::{Rule, Rules};
 use crate::spec::{Spec, UnitPolicy};
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::any::type_name;
@@ -240,13 +241,19 @@ impl Group {
         self.spec.memory != MemoryChoice::None
     }
 
-    /// The units of this group among neighbouring units of the plan.
+    /// The units of this group among some units of the plan, ascending. Copies them only if the plan has
+    /// others between those.
     #[must_use]
-    pub fn units_in(&self, part: &[Unit]) -> &[Unit] {
-        let (Some(first), Some(last)) = (part.first(), part.last()) else { return &[] };
+    pub fn units_in(&self, part: &[Unit]) -> Cow<'_, [Unit]> {
+        let (Some(first), Some(last)) = (part.first(), part.last()) else { return Cow::Borrowed(&[]) };
         let start = self.units.partition_point(|unit| unit.id < first.id);
         let end = self.units.partition_point(|unit| unit.id <= last.id);
-        &self.units[start..end]
+        let between = &self.units[start..end];
+        if (last.id - first.id) as usize + 1 == part.len() {
+            return Cow::Borrowed(between);
+        }
+        let is_in = |unit: &&Unit| part.binary_search_by_key(&unit.id, |one| one.id).is_ok();
+        Cow::Owned(between.iter().filter(is_in).copied().collect())
     }
 
     /// Adds a tensor to the last unit if it belongs to that unit. `follows` says whether the tensor before it

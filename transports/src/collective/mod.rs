@@ -20,6 +20,7 @@ mod tree;
 pub use agree::{Fold, Scalar, agree};
 pub use gather::{Gathered, all_gather, gather};
 pub use group::Endpoint;
+pub(crate) use owners::{Owners, Turn};
 pub(crate) use path::{Hop, Path};
 pub use reduce::{Reduce, Wire, max_f32, segment};
 pub use ring::{Scratch, all_reduce, reduce_scatter};

@@ -5,12 +5,13 @@ use std::ops::Range;
 use super::group::Group;
 use super::path::Hop;
 use super::reduce::Reduce;
-use super::ring::require_len;
 use crate::derived::Kind;
 use crate::error::TransportError;
+use crate::rank::{Membership, Rank};
 use crate::tag::Tag;
 
-/// One rank's part of an all-reduce by owners, hop by hop.
+/// One rank's part of an all-reduce by owners, hop by hop. A message may hold segments of several vectors,
+/// one after the other.
 ///
 /// ```text
 /// segment p = elements [⌈p·n/N⌉, ⌈(p+1)·n/N⌉)
@@ -33,7 +34,7 @@ pub(crate) struct Owners {
 
 /// What the hops of one number of others are for, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+pub(crate) enum Turn {
     SendShare,
     TakeShare,
     SendSum,
@@ -41,8 +42,8 @@ enum Turn {
 }
 
 impl Owners {
-    pub(super) fn new(group: Group, tag: Tag) -> Self {
-        Self { group, tag }
+    pub(crate) fn new(rank: Rank, members: Membership, tag: Tag) -> Result<Self, TransportError> {
+        Ok(Self { group: Group::new(rank, members, tag)?, tag })
     }
 
     fn others(&self) -> usize {
@@ -56,10 +57,6 @@ impl Owners {
         // Wide, so that the product cannot overflow.
         let start = |at: usize| (at as u128 * len).div_ceil(world) as usize;
         start(position)..start(position + 1)
-    }
-
-    pub(super) fn longest_segment(&self, data: &Reduce<'_>) -> usize {
-        data.len().div_ceil(self.group.world())
     }
 
     /// The purpose of a hop, and the position at its other end.
@@ -76,46 +73,47 @@ impl Owners {
         })
     }
 
-    /// The hop with that number; `None` after the last one.
-    pub(super) fn hop(&self, at: usize) -> Result<Option<Hop>, TransportError> {
+    /// The hop with that number, and its purpose; `None` after the last one.
+    pub(crate) fn hop(&self, at: usize) -> Result<Option<(Turn, Hop)>, TransportError> {
         let Some((turn, position)) = self.turn(at) else { return Ok(None) };
         let rank = self.group.members.ranks.as_slice()[position];
         let tag = |round| self.tag.derive(Kind::Owners, round);
-        Ok(Some(match turn {
+        let hop = match turn {
             Turn::SendShare => Hop::Send { to: rank, tag: tag(0)? },
             Turn::TakeShare => Hop::Take { from: rank, tag: tag(0)? },
             Turn::SendSum => Hop::Send { to: rank, tag: tag(1)? },
             Turn::TakeSum => Hop::Take { from: rank, tag: tag(1)? },
-        }))
+        };
+        Ok(Some((turn, hop)))
     }
 
-    /// Writes the message of a hop in which this rank sends.
-    pub(super) fn write(&self, at: usize, data: &Reduce<'_>, out: &mut Vec<u8>) {
+    /// The elements of a vector that travel in a hop.
+    fn travelling(&self, at: usize, data: &Reduce<'_>) -> Range<usize> {
         match self.turn(at) {
-            Some((Turn::SendShare, to)) => data.write(self.segment(data, to), out),
-            _ => data.write(self.segment(data, self.group.me), out),
+            Some((Turn::SendShare, to)) => self.segment(data, to),
+            Some((Turn::TakeSum, from)) => self.segment(data, from),
+            _ => self.segment(data, self.group.me),
         }
     }
 
-    /// Handles the message that was taken in a hop.
-    pub(super) fn land(
-        &self,
-        at: usize,
-        data: &mut Reduce<'_>,
-        incoming: &[u8],
-    ) -> Result<(), TransportError> {
-        let Some((turn, from)) = self.turn(at) else { return Ok(()) };
-        let owner = if turn == Turn::TakeSum { from } else { self.group.me };
-        let into = self.segment(data, owner);
-        if let Some(Hop::Take { from, tag }) = self.hop(at)? {
-            require_len((from, tag), into.len() * data.element_bytes(), incoming.len())?;
+    /// The bytes of a vector that travel in a hop.
+    pub(crate) fn bytes(&self, at: usize, data: &Reduce<'_>) -> usize {
+        self.travelling(at, data).len() * data.element_bytes()
+    }
+
+    /// Appends what a vector sends in a hop.
+    pub(crate) fn write(&self, at: usize, data: &Reduce<'_>, out: &mut Vec<u8>) {
+        data.write(self.travelling(at, data), out);
+    }
+
+    /// Handles what came for a vector in a hop, as many [`bytes`](Self::bytes) as it says.
+    pub(crate) fn land(&self, at: usize, data: &mut Reduce<'_>, incoming: &[u8]) {
+        let into = self.travelling(at, data);
+        match self.turn(at) {
+            Some((Turn::TakeSum, _)) => data.replace(into, incoming),
+            Some((_, from)) => self.sum_in_order(data, into, from, incoming),
+            None => {}
         }
-        if turn == Turn::TakeSum {
-            data.replace(into, incoming);
-        } else {
-            self.sum_in_order(data, into, from, incoming);
-        }
-        Ok(())
     }
 
     /// Adds the share of a position to the own segment, so that the sum has the order of the ranks. Where

@@ -1,7 +1,6 @@
 //! One rank's part of an all-reduce, message by message, for callers who move the messages themselves.
 
 use super::group::Group;
-use super::owners::Owners;
 use super::reduce::Reduce;
 use super::ring::Ring;
 use super::tree::Tree;
@@ -21,7 +20,6 @@ pub(crate) enum Hop {
 pub(crate) enum Path {
     Ring(Ring),
     Tree(Tree),
-    Owners(Owners),
 }
 
 impl Path {
@@ -35,11 +33,6 @@ impl Path {
         Ok(Self::Tree(Tree::new(Group::new(rank, members, tag)?, tag)))
     }
 
-    /// Each rank sums a segment.
-    pub(crate) fn owners(rank: Rank, members: Membership, tag: Tag) -> Result<Self, TransportError> {
-        Ok(Self::Owners(Owners::new(Group::new(rank, members, tag)?, tag)))
-    }
-
     /// The hop with that number, from 0; `None` after the last one. Around the ring, this rank sends and
     /// takes in turn.
     pub(crate) fn hop(&self, at: usize) -> Result<Option<Hop>, TransportError> {
@@ -50,7 +43,6 @@ impl Path {
             }
             Self::Ring(ring) => ring.source(at / 2).map(|(from, tag)| Some(Hop::Take { from, tag })),
             Self::Tree(tree) => tree.hop(at),
-            Self::Owners(owners) => owners.hop(at),
         }
     }
 
@@ -59,17 +51,15 @@ impl Path {
         let longest = match self {
             Self::Ring(ring) => ring.longest_segment(data),
             Self::Tree(_) => data.len(),
-            Self::Owners(owners) => owners.longest_segment(data),
         };
         longest * data.element_bytes()
     }
 
-    /// Writes the message of a hop in which this rank sends.
+    /// Appends the message of a hop in which this rank sends.
     pub(crate) fn write(&self, at: usize, data: &Reduce<'_>, out: &mut Vec<u8>) {
         match self {
             Self::Ring(ring) => ring.write(at / 2, data, out),
             Self::Tree(tree) => tree.write(data, out),
-            Self::Owners(owners) => owners.write(at, data, out),
         }
     }
 
@@ -83,7 +73,6 @@ impl Path {
         match self {
             Self::Ring(ring) => ring.land(at / 2, data, incoming),
             Self::Tree(tree) => tree.land(at, data, incoming),
-            Self::Owners(owners) => owners.land(at, data, incoming),
         }
     }
 }

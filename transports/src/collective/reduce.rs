@@ -77,10 +77,11 @@ impl Reduce<'_> {
         }
     }
 
-    /// Writes the elements of `range` into `out`, little-endian.
+    /// Appends the elements of `range` to `out`, little-endian.
     pub(super) fn write(&self, range: Range<usize>, out: &mut Vec<u8>) {
-        out.resize(range.len() * self.element_bytes(), 0);
-        vectorised(Write { data: self, range, out });
+        let start = out.len();
+        out.resize(start + range.len() * self.element_bytes(), 0);
+        vectorised(Write { data: self, range, out: &mut out[start..] });
     }
 
     /// Folds the received values into the elements of `range`: received on the left, own on the right.
@@ -375,7 +376,10 @@ mod tests {
                     fastest(&mut || Fold { data: &mut data, range: 0..len, incoming: &incoming }.run());
                 let fold = fastest(&mut || data.fold(0..len, &incoming));
                 let plain_write = fastest(&mut || Write { data: &data, range: 0..len, out: &mut wide }.run());
-                let write = fastest(&mut || data.write(0..len, &mut wide));
+                let write = fastest(&mut || {
+                    wide.clear();
+                    data.write(0..len, &mut wide);
+                });
                 println!(
                     "{wire:?}, {len} elements: fold {:.2}, write {:.2} times as fast",
                     plain / fold,

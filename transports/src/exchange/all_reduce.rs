@@ -1,14 +1,15 @@
-//! Payloads of linear codecs, summed around a ring, up a tree, by owners or by the transport's library, unit
-//! by unit and round by round. All units of a part travel at the same time, one hop in each poll; the library
-//! sums one after the other.
+//! Payloads of linear codecs, summed around a ring, up a tree or by the transport's library, unit by unit and
+//! round by round. All units of a part travel at the same time, one hop in each poll; the library sums one
+//! after the other.
 
 use gradwire::arithmetic::first_non_finite;
 use gradwire::plan::Plan;
-use gradwire::rounds::{Payload, Reduction, Round, RoundBuffers};
+use gradwire::rounds::Round;
 use gradwire::{DecodeError, Grad, Memory, Unit};
 
 use super::error::ExchangeError;
-use super::pipeline::{InParts, Part, Parts, Polled};
+use super::parts::{InParts, Part, Polled, runs};
+use super::payload::{UnitRounds, require_workers};
 use super::port::{Body, Care};
 use super::report::Work;
 use super::step::Step;
@@ -22,8 +23,6 @@ use crate::tag::{Tag, Wanted};
 pub(super) enum Order {
     Ring,
     Tree,
-    /// Each rank sums a segment.
-    Owners,
     /// The transport's library.
     Native,
 }
@@ -33,7 +32,7 @@ pub(super) struct AllReduce {
     wire: Wire,
     order: Order,
     incoming: Vec<u8>,
-    units: Vec<UnitBuffers>,
+    units: Vec<UnitState>,
     /// Of each part, which unit is next in the current poll.
     turns: Vec<Turn>,
     /// The unit whose payload the library is summing, and whether it has done so.
@@ -50,13 +49,10 @@ struct Turn {
     travels: bool,
 }
 
-/// One unit's working memory, from the start of a step to its finish.
+/// One unit, from the start of a step to its finish.
 #[derive(Debug, Default)]
-struct UnitBuffers {
-    buffers: RoundBuffers,
-    first: Option<Round>,
-    /// The current round; `None` once the mean is complete.
-    round: Option<Round>,
+struct UnitState {
+    rounds: UnitRounds,
     /// Hops of the round that were made, and up to which hop messages are expected.
     hop: usize,
     expected: usize,
@@ -66,14 +62,14 @@ struct UnitBuffers {
 
 impl AllReduce {
     pub(super) fn new(wire: Wire, order: Order, units: usize) -> Self {
-        let units = (0..units).map(|_| UnitBuffers::default()).collect();
+        let units = (0..units).map(|_| UnitState::default()).collect();
         let (incoming, turns) = (Vec::new(), Vec::new());
         Self { wire, order, incoming, units, turns, lent: None, frame_bytes: 0, held: 0 }
     }
 
     /// Whether parts of a step gain anything.
     pub(super) fn has_parts(&self) -> bool {
-        matches!(self.order, Order::Ring | Order::Owners)
+        self.order == Order::Ring
     }
 
     /// The hops of a round; `None` if the library sums it.
@@ -82,7 +78,6 @@ impl AllReduce {
         match self.order {
             Order::Ring => Path::ring(rank, members, tag).map(Some),
             Order::Tree => Path::tree(rank, members, tag).map(Some),
-            Order::Owners => Path::owners(rank, members, tag).map(Some),
             Order::Native => Ok(None),
         }
     }
@@ -97,7 +92,7 @@ impl AllReduce {
         mean: &mut [f32],
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<Piece, ExchangeError> {
-        let Some(round) = self.units[at].round else { return Ok(Piece::EndOfTurn) };
+        let Some(round) = self.units[at].rounds.round else { return Ok(Piece::EndOfTurn) };
         match self.path(step, &round)? {
             None if !self.units[at].is_summed => {
                 step.port.failure()?;
@@ -110,61 +105,52 @@ impl AllReduce {
                     if !step.port.take_named((from, tag), &mut self.incoming, step.layout)? {
                         return Ok(Piece::Waiting);
                     }
-                    self.land(step, &path, (at, unit), &round)?;
+                    let UnitState { rounds, hop, .. } = &mut self.units[at];
+                    rounds.with_payload(step.plan, unit, self.wire, |mut data| {
+                        path.land(*hop, &mut data, &self.incoming)
+                    })?;
+                    *hop += 1;
                     let travels = self.send_hops(step, at, unit)?;
                     return Ok(if travels { Piece::EndOfTurn } else { Piece::Moved });
                 }
             }
         }
-        self.advance(step, at, unit, round, mean, memory);
+        let state = &mut self.units[at];
+        self.frame_bytes += state.rounds.advance(step, unit, self.wire, mean, memory);
+        state.rewind();
         self.send_hops(step, at, unit)?;
         Ok(Piece::EndOfTurn)
     }
 
     /// Sends what is to be sent before a unit takes its next message; returns whether there is one to take.
     fn send_hops(&mut self, step: &mut Step<'_>, at: usize, unit: &Unit) -> Result<bool, TransportError> {
-        let Some(round) = self.units[at].round else { return Ok(false) };
+        let Some(round) = self.units[at].rounds.round else { return Ok(false) };
         let Some(path) = self.path(step, &round)? else { return Ok(false) };
         loop {
-            let state = &mut self.units[at];
-            match path.hop(state.hop)? {
+            let UnitState { rounds, hop, expected, .. } = &mut self.units[at];
+            match path.hop(*hop)? {
                 None => return Ok(false),
                 Some(Hop::Take { .. }) => {
                     // Those that follow come without another message of this rank.
-                    state.expected = state.expected.max(state.hop);
-                    while let Some(Hop::Take { from, tag }) = path.hop(state.expected)? {
+                    *expected = (*expected).max(*hop);
+                    while let Some(Hop::Take { from, tag }) = path.hop(*expected)? {
                         step.port.expect(from, tag);
-                        state.expected += 1;
+                        *expected += 1;
                     }
                     return Ok(true);
                 }
                 Some(Hop::Send { to, tag }) => {
-                    let mut scratch = state.buffers.scratch();
-                    let payload = step.plan.rounds_of(unit).payload(&round, &mut scratch);
-                    let data = reduce_of(&round, payload, self.wire)?;
-                    let mut out = step.port.lend_for(path.most_bytes(&data));
-                    path.write(state.hop, &data, &mut out);
+                    let port = &mut *step.port;
+                    let out = rounds.with_payload(step.plan, unit, self.wire, |data| {
+                        let mut out = port.lend_for(path.most_bytes(&data));
+                        path.write(*hop, &data, &mut out);
+                        Ok(out)
+                    })?;
                     step.port.queue(to, tag, Body::Own(out), Care::Must);
-                    state.hop += 1;
+                    *hop += 1;
                 }
             }
         }
-    }
-
-    /// Handles the message of a hop.
-    fn land(
-        &mut self,
-        step: &Step<'_>,
-        path: &Path,
-        (at, unit): (usize, &Unit),
-        round: &Round,
-    ) -> Result<(), TransportError> {
-        let state = &mut self.units[at];
-        let mut scratch = state.buffers.scratch();
-        let payload = step.plan.rounds_of(unit).payload(round, &mut scratch);
-        path.land(state.hop, &mut reduce_of(round, payload, self.wire)?, &self.incoming)?;
-        state.hop += 1;
-        Ok(())
     }
 
     /// The payload that the library is to sum, and its tag.
@@ -175,39 +161,16 @@ impl AllReduce {
         sum: impl FnOnce(Tag, Reduce<'_>) -> Result<(), TransportError>,
     ) -> Result<(), TransportError> {
         let Some(at) = self.lent.take() else { return Ok(()) };
-        let state = &mut self.units[at];
-        let Some(round) = state.round else { return Ok(()) };
-        let mut scratch = state.buffers.scratch();
-        let payload = plan.rounds_of(&plan.units()[at]).payload(&round, &mut scratch);
+        let UnitState { rounds, is_summed, .. } = &mut self.units[at];
+        let Some(round) = rounds.round else { return Ok(()) };
         let tag = step.unit(round.unit.id).chunk(round.index);
-        sum(tag, reduce_of(&round, payload, self.wire)?)?;
-        state.is_summed = true;
+        rounds.with_payload(plan, &plan.units()[at], self.wire, |data| sum(tag, data))?;
+        *is_summed = true;
         Ok(())
-    }
-
-    /// Turns a reduced payload into the next round, or into the mean.
-    fn advance(
-        &mut self,
-        step: &mut Step<'_>,
-        at: usize,
-        unit: &Unit,
-        round: Round,
-        mean: &mut [f32],
-        memory: &mut Option<&mut Memory<'_>>,
-    ) {
-        let (state, plan) = (&mut self.units[at], step.plan);
-        let (layout, workers) = (step.layout.as_ref(), step.members().len() as u32);
-        self.frame_bytes += round.payload_len * element_bytes(&round, self.wire);
-        let memory = memory.as_deref_mut().filter(|_| plan.lends_to(unit));
-        let mut memory = memory.map(|memory| memory.slice(unit.range()));
-        let (codec, scratch, mean) =
-            (plan.rounds_of(unit), &mut state.buffers.scratch(), &mut mean[unit.range()]);
-        state.round = codec.advance(&layout, round, scratch, workers, mean, memory.as_mut());
-        state.rewind();
     }
 }
 
-impl UnitBuffers {
+impl UnitState {
     /// Begins the hops of a round.
     fn rewind(&mut self) {
         (self.hop, self.expected, self.is_summed) = (0, 0, false);
@@ -243,32 +206,11 @@ impl InParts for AllReduce {
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError> {
         assert_eq!(grad.len(), step.layout.len(), "gradient and layout differ in length");
-        let workers = step.members().len();
-        let plan = step.plan;
-        let most = |unit: &Unit| plan.rounds_of(unit).most_contributors();
-        let fewest = part.units.iter().map(|unit| (most(unit), unit)).min_by_key(|(most, _)| *most);
-        let fewest = fewest.filter(|(most, _)| u32::try_from(workers).is_ok_and(|workers| workers > *most));
-        if let Some((most, unit)) = fewest {
-            let codec = plan.group_of(unit).name();
-            return Err(ExchangeError::TooManyWorkers { codec, workers, most });
-        }
-        let (key, layout) = (step.key, step.layout.as_ref());
+        require_workers(step, part.units)?;
         for (state, unit) in self.units[part.first..].iter_mut().zip(part.units) {
-            let codec = plan.rounds_of(unit);
-            state.buffers.grow(codec.round_scratch_len(unit.len));
-            let mut scratch = state.buffers.scratch();
-            let first = if let Some((selection, at)) = step.selected {
-                selection.begin(at, &layout, unit, &mut scratch)?
-            } else {
-                let grad = grad.slice(unit.start, unit.len);
-                let memory = memory.as_deref().filter(|_| plan.lends_to(unit));
-                let memory = memory.map(|memory| memory.view(unit.range()));
-                codec.begin(key, &layout, unit, grad, memory, &mut scratch)?
-            };
-            state.first = Some(first);
-            state.round = state.first;
+            let grad = step.selected.map_or_else(|| grad.slice(unit.start, unit.len), |_| grad);
+            self.held += state.rounds.begin(step, unit, grad, memory.as_deref())?;
             state.rewind();
-            self.held += codec.held(unit.len);
         }
         Ok(())
     }
@@ -284,7 +226,7 @@ impl InParts for AllReduce {
         unreachable!("payloads change while they travel, so every message has a buffer of its own")
     }
 
-    fn void_tag(&self, step: &Step<'_>, _: Part<'_>) -> Tag {
+    fn void_tag(&self, step: &Step<'_>, _: usize) -> Tag {
         note_tag(step.tag)
     }
 
@@ -309,17 +251,14 @@ impl InParts for AllReduce {
             Piece::EndOfTurn => {
                 let turn = &mut self.turns[part.at];
                 turn.next += 1;
-                turn.travels |= self.units[at].round.is_some();
+                turn.travels |= self.units[at].rounds.round.is_some();
                 Polled::Busy(Work::Decode)
             }
         })
     }
 
-    fn conclude(&mut self, _: &mut Step<'_>, _: &Parts, mean: &mut [f32]) -> Result<(), ExchangeError> {
-        match first_non_finite(mean) {
-            Some(index) => Err(ExchangeError::NonFiniteMean { index, rank: None }),
-            None => Ok(()),
-        }
+    fn conclude(&mut self, _: &mut Step<'_>, part: Part<'_>, mean: &mut [f32]) -> Result<(), ExchangeError> {
+        require_finite(part, mean)
     }
 
     /// Every unit keeps all of residual + gradient, also those whose mean was complete.
@@ -329,23 +268,13 @@ impl InParts for AllReduce {
         part: Part<'_>,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), DecodeError> {
-        for (state, unit) in self.units[part.first..].iter_mut().zip(part.units) {
-            let memory = memory.as_deref_mut().filter(|_| step.plan.lends_to(unit));
-            if let (Some(round), Some(memory)) = (state.first, memory) {
-                let mut memory = memory.slice(unit.range());
-                step.plan.rounds_of(unit).abandon(round, &mut state.buffers.scratch(), Some(&mut memory));
-            }
-        }
+        let units = self.units[part.first..].iter_mut().zip(part.units);
+        units.for_each(|(state, unit)| state.rounds.abandon(step, unit, memory));
         Ok(())
     }
 
     fn drain(&mut self, step: &mut Step<'_>) {
-        let members = step.members();
-        for (_, from) in step.others_in(&members) {
-            for unit in step.units() {
-                step.port.ask(Wanted { from, tag: step.tag.unit(unit.id), chunks: u32::MAX });
-            }
-        }
+        drain_units(step);
     }
 
     fn frame_bytes(&self) -> usize {
@@ -357,36 +286,34 @@ impl InParts for AllReduce {
     }
 }
 
+/// Refuses sums that are not finite.
+pub(super) fn require_finite(part: Part<'_>, mean: &[f32]) -> Result<(), ExchangeError> {
+    let non_finite = |run: std::ops::Range<usize>| Some(run.start + first_non_finite(&mean[run])?);
+    match runs(part.units).find_map(non_finite) {
+        Some(index) => Err(ExchangeError::NonFiniteMean { index, rank: None }),
+        None => Ok(()),
+    }
+}
+
+/// Asks for all payloads of the others.
+pub(super) fn drain_units(step: &mut Step<'_>) {
+    let members = step.members();
+    for (_, from) in step.others_in(&members) {
+        for unit in step.units() {
+            step.port.ask(Wanted { from, tag: step.tag.unit(unit.id), chunks: u32::MAX });
+        }
+    }
+}
+
 fn tag_of(step: &Step<'_>, round: &Round) -> Tag {
     step.tag.unit(round.unit.id).chunk(round.index)
-}
-
-fn element_bytes(round: &Round, wire: Wire) -> usize {
-    match round.reduction {
-        Reduction::SumF32 if wire == Wire::Bf16 => 2,
-        Reduction::SumU8 => 1,
-        _ => 4,
-    }
-}
-
-/// The reduction of the round, applied to its payload.
-fn reduce_of<'p>(round: &Round, payload: Payload<'p>, wire: Wire) -> Result<Reduce<'p>, TransportError> {
-    match (round.reduction, payload) {
-        (Reduction::MaxF32, Payload::F32(data)) => Ok(Reduce::MaxF32(data)),
-        (Reduction::SumF32, Payload::F32(data)) => Ok(Reduce::SumF32(data, wire)),
-        (Reduction::SumI32, Payload::I32(data)) => Ok(Reduce::SumI32(data)),
-        (Reduction::MinI32, Payload::I32(data)) => Ok(Reduce::MinI32(data)),
-        (Reduction::And, Payload::U32(data)) => Ok(Reduce::And(data)),
-        (Reduction::SumU8, Payload::Bytes(data)) => Ok(Reduce::SumU8(data)),
-        _ => Err(TransportError::Unsupported { operation: "reduction of this kind" }),
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::thread;
 
-    use gradwire::rounds::{LinearScratch, LinearScratchLen, MemoryView};
+    use gradwire::rounds::{LinearScratch, LinearScratchLen, MemoryView, Payload, Reduction};
     use gradwire::{EncodeError, Layout, LayoutRef, Linear, Source, StepKey, UnitPolicy};
 
     use super::*;
@@ -520,19 +447,5 @@ mod tests {
             let refused = ExchangeError::TooManyWorkers { codec, workers: 6, most: 5 };
             assert_eq!(step(end, RING, 9), Err(refused));
         }
-    }
-
-    #[test]
-    fn a_payload_of_another_kind_than_its_reduction_is_refused() {
-        let unit = Unit { id: 0, start: 0, len: 1, dense: false };
-        let refused = |reduction, payload: Payload<'_>| {
-            let round = Round { index: 0, reduction, unit, payload_len: 1 };
-            reduce_of(&round, payload, Wire::F32).unwrap_err()
-        };
-        let expected = TransportError::Unsupported { operation: "reduction of this kind" };
-        assert_eq!(refused(Reduction::And, Payload::I32(&mut [1])), expected);
-        assert_eq!(refused(Reduction::MinI32, Payload::U32(&mut [1])), expected);
-        assert_eq!(refused(Reduction::SumI32, Payload::Bytes(&mut [1])), expected);
-        assert_eq!(refused(Reduction::SumU8, Payload::U32(&mut [1])), expected);
     }
 }

@@ -62,7 +62,7 @@ pub trait Machine {
     fn not_here(&mut self, rank: Rank);
 
     /// The network has failed.
-    fn fail(&mut self, error: TransportError);
+    fn network_failed(&mut self, error: TransportError);
 
     /// Bytes of messages that arrived and wait for their turn.
     fn filed_bytes(&self) -> usize;
@@ -129,8 +129,8 @@ impl Machine for Exchange {
         self.not_here(rank);
     }
 
-    fn fail(&mut self, error: TransportError) {
-        self.fail(error);
+    fn network_failed(&mut self, error: TransportError) {
+        self.network_failed(error);
     }
 
     fn filed_bytes(&self) -> usize {

@@ -2,7 +2,7 @@
 //!
 //! | message | tag: unit 2³² − 1, and | says |
 //! | --- | --- | --- |
-//! | vote | chunk 1 | whether this rank has the mean; if not, who made the step void, if somebody did |
+//! | vote | chunk 1 | whether this rank has the mean; if not, who made the step void or failed, and why |
 //! | word | chunk 2 | what became of the step here: the mean is used, nothing is, or a vote is missing |
 //!
 //! A rank without the mean votes no and undoes the step. A rank with the mean votes yes, and uses the mean
@@ -18,7 +18,7 @@ use gradwire::Layout;
 use super::error::ExchangeError;
 use super::port::{Care, Port};
 use super::step::Step;
-use super::void::{Void, note_tag};
+use super::void::{Void, cut_text, note_tag, refusal, text_of};
 use crate::rank::Rank;
 use crate::tag::Tag;
 
@@ -27,6 +27,7 @@ const YES: u8 = 0xa5;
 const NO: u8 = 0x5a;
 const VOID: u8 = 0x3c;
 const UNKNOWN: u8 = 0xc3;
+const FAILED: u8 = 0x69;
 
 fn vote_tag(step: Tag) -> Tag {
     step.unit(u32::MAX).chunk(1)
@@ -37,12 +38,17 @@ fn word_tag(step: Tag) -> Tag {
 }
 
 /// How the step went at a rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Vote {
     Yes,
     No,
     /// No, because a gradient cannot be encoded.
     Void(Void),
+    /// No, because the caller at a rank has failed.
+    Failed {
+        rank: Rank,
+        text: String,
+    },
 }
 
 impl Vote {
@@ -50,6 +56,7 @@ impl Vote {
     fn against(step: &Step<'_>, error: &ExchangeError) -> Self {
         match error {
             ExchangeError::Void { rank, index } => Self::Void(Void { rank: *rank, index: *index }),
+            ExchangeError::Failed { rank, text } => Self::Failed { rank: *rank, text: text.clone() },
             error => step
                 .void_frame(error)
                 .map_or(Self::No, |void| Self::Void(Void { rank: step.rank(), index: void.index })),
@@ -70,13 +77,26 @@ impl Vote {
                     _ => Some(Self::No),
                 }
             }
-            [NO | VOID, ..] => Some(Self::No),
+            [FAILED, a, b, c, d, text @ ..] => {
+                Some(Self::Failed { rank: Rank(u32::from_le_bytes([*a, *b, *c, *d])), text: text_of(text) })
+            }
+            [NO | VOID | FAILED, ..] => Some(Self::No),
             _ => None,
         }
     }
 
-    /// One byte. If the step is void, the rank as u32 LE and the coordinate as u64 LE follow it.
-    fn write(self, out: &mut Vec<u8>) {
+    /// Why the vote is no, if it says so.
+    fn reason(&self) -> Option<ExchangeError> {
+        match self {
+            Self::Yes | Self::No => None,
+            Self::Void(void) => Some((*void).into()),
+            Self::Failed { rank, text } => Some(ExchangeError::Failed { rank: *rank, text: text.clone() }),
+        }
+    }
+
+    /// One byte. If the step is void, the rank as u32 LE and the coordinate as u64 LE follow it; if a caller
+    /// has failed, the rank and its text.
+    fn write(&self, out: &mut Vec<u8>) {
         out.clear();
         match self {
             Self::Yes => out.push(YES),
@@ -84,7 +104,12 @@ impl Vote {
             Self::Void(Void { rank, index }) => {
                 out.push(VOID);
                 out.extend_from_slice(&rank.0.to_le_bytes());
-                out.extend_from_slice(&(index as u64).to_le_bytes());
+                out.extend_from_slice(&(*index as u64).to_le_bytes());
+            }
+            Self::Failed { rank, text } => {
+                out.push(FAILED);
+                out.extend_from_slice(&rank.0.to_le_bytes());
+                out.extend_from_slice(cut_text(text).as_bytes());
             }
         }
     }
@@ -112,23 +137,22 @@ pub(super) fn refuse(step: &mut Step<'_>, error: &ExchangeError, by: u64) {
     step.port.give(message);
 }
 
-/// The rank that made the step void, if a vote says so that is here.
-pub(super) fn void_voted(step: &mut Step<'_>) -> Option<Void> {
+/// Why the step failed elsewhere, if a vote or a note says so that is here.
+pub(super) fn reason_told(step: &mut Step<'_>) -> Option<ExchangeError> {
     let members = step.members();
-    step.others_in(&members).find_map(|(_, from)| match vote_of(step, from) {
-        Some(Some(Vote::Void(void))) => Some(void),
-        _ => None,
+    let voted = step.others_in(&members).find_map(|(_, from)| vote_of(step, from)??.reason());
+    voted.or_else(|| {
+        let (rank, note) = step.port.note.as_ref()?;
+        let told = read_note(*rank, note, step.layout, step.tag.step);
+        Some(told).filter(|told| !matches!(told, ExchangeError::NotAgreed { .. }))
     })
 }
 
-/// Why the step failed at a rank that sent a note: a void frame, or a vote.
+/// Why the step failed at a rank that sent a note: a void frame, a failure, or a vote.
 pub(super) fn read_note(rank: Rank, note: &[u8], layout: &Layout, step: u64) -> ExchangeError {
-    let void =
-        Void::read(rank, note, &layout.as_ref(), step).or_else(|| match Vote::read(note, layout.len()) {
-            Some(Vote::Void(void)) => Some(void),
-            _ => None,
-        });
-    void.map_or(ExchangeError::NotAgreed { rank }, Into::into)
+    let refusal = refusal(rank, note, &layout.as_ref(), step);
+    let reason = refusal.or_else(|| Vote::read(note, layout.len())?.reason());
+    reason.unwrap_or(ExchangeError::NotAgreed { rank })
 }
 
 /// The vote of a rank, if it is here; `Some(None)` if it cannot be read.
@@ -190,11 +214,13 @@ impl Ending {
     fn count(&mut self, step: &mut Step<'_>) -> Option<Result<Option<Rank>, ExchangeError>> {
         let mut missing = None;
         for (from, vote) in &mut self.votes {
-            *vote = vote.or_else(|| vote_of(step, *from));
-            match *vote {
+            *vote = vote.take().or_else(|| vote_of(step, *from));
+            match vote {
                 Some(Some(Vote::Yes)) => {}
-                Some(Some(Vote::No)) => return Some(Err(ExchangeError::NotAgreed { rank: *from })),
-                Some(Some(Vote::Void(void))) => return Some(Err(void.into())),
+                Some(Some(vote)) => {
+                    let reason = vote.reason().unwrap_or(ExchangeError::NotAgreed { rank: *from });
+                    return Some(Err(reason));
+                }
                 None if missing.is_none() && is_awaited(step.port, *from, vote_tag(step.tag)) => return None,
                 None | Some(None) => missing = missing.or(Some(*from)),
             }
@@ -205,8 +231,8 @@ impl Ending {
     /// Looks for votes that came late, and for the word of any rank that knows how the step ended.
     fn listen(&mut self, step: &mut Step<'_>, missing: Rank) -> Result<bool, ExchangeError> {
         for (from, vote) in &mut self.votes {
-            *vote = vote.or_else(|| vote_of(step, *from));
-            if let Some(Some(Vote::No | Vote::Void(_))) = *vote {
+            *vote = vote.take().or_else(|| vote_of(step, *from));
+            if matches!(vote, Some(Some(vote)) if *vote != Vote::Yes) {
                 return Err(ExchangeError::NotAgreed { rank: *from });
             }
         }
@@ -243,9 +269,11 @@ mod tests {
     #[test]
     fn votes_round_trip_and_damaged_ones_are_never_a_yes() {
         let mut message = Vec::new();
-        for vote in [Vote::Yes, Vote::No, Vote::Void(Void { rank: Rank(7), index: 99 })] {
+        let void = Vote::Void(Void { rank: Rank(7), index: 99 });
+        let failed = Vote::Failed { rank: Rank(7), text: "no batch is left".to_owned() };
+        for vote in [Vote::Yes, Vote::No, failed, void] {
             vote.write(&mut message);
-            assert_eq!(Vote::read(&message, 100), Some(vote));
+            assert_eq!(Vote::read(&message, 100), Some(vote.clone()));
             for bit in 0..8 * message.len() {
                 let mut damaged = message.clone();
                 damaged[bit / 8] ^= 1 << (bit % 8);
@@ -253,7 +281,9 @@ mod tests {
             }
             assert_eq!(Vote::read(&[], 100), None, "a message that was cut may have been a yes");
             for len in 1..message.len() {
-                assert_eq!(Vote::read(&message[..len], 100), Some(Vote::No), "{vote:?} cut to {len}");
+                let read = Vote::read(&message[..len], 100);
+                let is_against = read == Some(Vote::No) || matches!(read, Some(Vote::Failed { .. }));
+                assert!(is_against, "{vote:?} cut to {len}");
             }
         }
         assert_eq!(Vote::read(&message, 99), Some(Vote::No), "a coordinate beyond the layout");

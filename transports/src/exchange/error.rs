@@ -86,6 +86,32 @@ pub enum ExchangeError {
         /// Name of the codec.
         codec: &'static str,
     },
+    /// Parts cannot be added one by one on this route.
+    NoParts {
+        /// The route.
+        route: &'static str,
+    },
+    /// A part cannot be added.
+    BadPart {
+        /// Why.
+        why: &'static str,
+    },
+    /// `rank` runs another version of the exchange. All ranks of a run have one release.
+    OtherVersion {
+        /// Who sent the message.
+        rank: Rank,
+        /// Its version.
+        theirs: u8,
+        /// The version here.
+        own: u8,
+    },
+    /// The caller at `rank` has failed, and has said so: see [`Exchange::fail`](super::Exchange::fail).
+    Failed {
+        /// Where, maybe here.
+        rank: Rank,
+        /// What it says.
+        text: String,
+    },
     /// A step was started before the previous one was finished.
     Busy,
     /// `finish` was called without `start`.
@@ -240,6 +266,10 @@ impl ExchangeError {
             Self::Undecided { .. } => 326,
             Self::NoQuorum { .. } => 327,
             Self::BadVerdict { .. } => 328,
+            Self::NoParts { .. } => 329,
+            Self::BadPart { .. } => 330,
+            Self::OtherVersion { .. } => 331,
+            Self::Failed { .. } => 332,
             Self::Transport(TransportError::Timeout { .. }) => 351,
             Self::Transport(TransportError::NoRoom { .. }) => 352,
             Self::Transport(TransportError::Disconnected { .. }) => 353,
@@ -303,6 +333,15 @@ impl fmt::Display for ExchangeError {
             Self::NotGossip { codec } => {
                 write!(f, "{codec} is no gossip codec: it makes a mean over all workers")
             }
+            Self::NoParts { route } => {
+                write!(f, "no parts that are added one by one over {route}: use all-gather or owners")
+            }
+            Self::BadPart { why } => write!(f, "part not added: {why}"),
+            Self::OtherVersion { rank, theirs, own } => write!(
+                f,
+                "{rank} exchanges by version {theirs}, this rank by version {own}: use one release at all ranks"
+            ),
+            Self::Failed { rank, text } => write!(f, "{rank} failed: {text}"),
             Self::Busy => write!(f, "the step before this one is not finished"),
             Self::NotStarted => write!(f, "no step was started"),
             Self::Encode(error) => write!(f, "gradient not encoded: {error}"),

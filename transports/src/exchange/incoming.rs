@@ -9,6 +9,7 @@ use gradwire::{DecodeError, Decoder, Frame, Gather, LayoutRef, Limits, Memory, S
 use super::error::ExchangeError;
 use super::message::Message;
 use super::step::Step;
+use super::void::refusal;
 use crate::rank::Rank;
 
 /// Parses messages of one layout. With one group, allocates on first use, and not afterwards.
@@ -56,7 +57,7 @@ impl<'a> Requirements<'a> {
         let mut limits = Limits::for_layout(&step.layout.as_ref());
         let bounds = step.plan.groups().iter().map(|group| (group, group.units_in(units)));
         let bounds = bounds.filter(|(_, units)| !units.is_empty());
-        let sum = bounds.map(|(group, units)| group.codec().max_frame_bytes(units)).sum::<Option<_>>();
+        let sum = bounds.map(|(group, units)| group.codec().max_frame_bytes(&units)).sum::<Option<_>>();
         limits.max_body_bytes = sum.unwrap_or(limits.max_body_bytes);
         Self { limits, groups: Some(step.plan), ..alone }
     }
@@ -136,6 +137,10 @@ impl Incoming {
         expected: &Requirements<'f>,
     ) -> Result<Message<'f>, ExchangeError> {
         let message = self.read(bytes, layout, expected).map_err(|error| match error {
+            GroupsDecodeError::Frame { error, .. } if error == DecodeError::BadMagic => {
+                let refusal = refusal(rank, bytes, layout, expected.key.step);
+                refusal.unwrap_or(ExchangeError::Frame { rank, error })
+            }
             GroupsDecodeError::Frame { error: DecodeError::Void, .. } => {
                 void_error(rank, bytes, layout, expected.key.step)
             }

@@ -13,6 +13,7 @@ use super::port::{Body, Care};
 use super::refusal::Refusal;
 use super::report::{Progress, Report, Work};
 use super::step::Step;
+use super::void::cut_text;
 use super::{Exchange, Started, State};
 use crate::collective::Reduce;
 use crate::error::TransportError;
@@ -53,6 +54,7 @@ macro_rules! with_route {
             State::AllGather($route) => $call,
             State::SparseAllReduce($route) => $call,
             State::AllReduce($route) => $call,
+            State::Owners($route) => $call,
             State::Server($route) => $call,
         }
     };
@@ -74,16 +76,26 @@ impl Exchange {
         now: u64,
         by: u64,
     ) -> Result<(), ExchangeError> {
-        if self.started.is_some() {
-            return Err(ExchangeError::Busy);
-        }
+        self.begin_step(setting, key, memory, now, by, false)
+    }
+
+    pub(super) fn begin_step(
+        &mut self,
+        setting: Setting,
+        key: StepKey,
+        memory: Option<&Memory<'_>>,
+        now: u64,
+        by: u64,
+        is_open: bool,
+    ) -> Result<(), ExchangeError> {
+        self.require_idle()?;
         self.note_before(memory);
         self.note_begin();
         let Setting { rank, membership, is_fail_stop } = setting;
         let tag = Tag::new(membership.epoch, key.step);
         self.port.begin(rank, membership, is_fail_stop, tag);
-        (self.port.now, self.port.deadline) = (now, by);
-        self.started = Some(Started { key, tag, is_encoded: false, is_finishing: false });
+        (self.port.now, self.port.deadline, self.port.is_open) = (now, by, is_open);
+        self.started = Some(Started { key, tag, is_encoded: is_open, is_finishing: false });
         let (mut step, route) = self.step()?;
         with_route!(route, route => route.begin(&mut step));
         Ok(())
@@ -91,7 +103,7 @@ impl Exchange {
 
     /// Whether payloads are summed, and not frames.
     pub(crate) fn is_summed(&self) -> bool {
-        matches!(self.route, State::AllReduce(_))
+        matches!(self.route, State::AllReduce(_) | State::Owners(_))
     }
 
     /// Sets the codec of what was selected, at the density with that position. Returns the key of the step.
@@ -177,7 +189,9 @@ impl Exchange {
     ) -> Result<Progress<Report>, ExchangeError> {
         assert_eq!(mean.len(), self.layout.len(), "mean and layout differ in length");
         self.port.now = now;
-        let started = self.started.as_mut().filter(|started| started.is_encoded);
+        let is_failing = self.port.failing.is_some();
+        let started = self.started.as_mut();
+        let started = started.filter(|started| started.is_encoded || started.is_finishing || is_failing);
         let is_first = started.map(|started| !std::mem::replace(&mut started.is_finishing, true));
         let is_first = is_first.ok_or(ExchangeError::NotStarted)?;
         let clock = self.clock;
@@ -196,7 +210,7 @@ impl Exchange {
     }
 
     /// A call that queued messages is not one that waits: they are to be sent before the driver sleeps.
-    fn send_first<T>(&self, progress: Progress<T>) -> Progress<T> {
+    pub(super) fn send_first<T>(&self, progress: Progress<T>) -> Progress<T> {
         match progress {
             Progress::Waiting if self.port.outgoing().is_some() => Progress::Worked(Work::Exchange),
             progress => progress,
@@ -296,8 +310,22 @@ impl Exchange {
     }
 
     /// The network has failed.
-    pub fn fail(&mut self, error: TransportError) {
+    pub fn network_failed(&mut self, error: TransportError) {
         self.port.fail(error);
+    }
+
+    /// The caller has failed in code of its own. The step fails at all ranks, with this text, of which 512
+    /// bytes travel. Call [`complete`](Self::complete) until it returns the error: then the others are told.
+    /// Whatever was encoded goes back to the memory.
+    ///
+    /// Without a step in progress, and once this rank has voted for its mean, the call does nothing. Where
+    /// ranks do not vote ([`voting`](Self::voting)), the others are told up to the point where all is
+    /// encoded; by a server, a worker can tell the server up to then, and the server all workers until it
+    /// answers. A server that has a quorum without that worker continues.
+    pub fn fail(&mut self, text: &str) {
+        if self.started.is_some() {
+            self.port.failing = Some(cut_text(text).to_owned());
+        }
     }
 
     /// Bytes of messages that arrived and wait for their turn.
@@ -324,7 +352,7 @@ impl Exchange {
     }
 
     /// The step in progress, and the route that does its work.
-    fn step(&mut self) -> Result<(Step<'_>, &mut State), ExchangeError> {
+    pub(super) fn step(&mut self) -> Result<(Step<'_>, &mut State), ExchangeError> {
         let Started { key, tag, .. } = self.started.ok_or(ExchangeError::NotStarted)?;
         let step = Step {
             port: &mut self.port,

@@ -34,6 +34,18 @@
 //! for each part of the step, with a frame for each group. The routes of sums take plans whose codecs are all
 //! linear, and sparse all-reduce those with a sparse codec.
 //!
+//! # Parts that are added
+//! By [`Route::AllGather`] and [`Route::Owners`], a step may begin before its gradient is there:
+//! [`begin_in_parts`](Exchange::begin_in_parts), then [`add`](Exchange::add) for each part, that is, for some
+//! units in any order. Earlier parts travel meanwhile, and the mean of each is there as soon as
+//! [`part`](Exchange::part) says so. A rank may lack units of a part, and its caller may say a few bytes with
+//! it. Means and memories have the bits of a step in one. A rank sends a peer one message for each part, or
+//! for each part and round.
+//!
+//! # A rank whose caller fails
+//! [`fail`](Exchange::fail) tells all other ranks in the same step, with a text: their step fails with
+//! [`ExchangeError::Failed`].
+//!
 //! # Rounds before a frame
 //! A codec may let all ranks agree on a few numbers before any of them encodes, for instance on one scale:
 //! [`RoundsFirst`](gradwire::rounds::RoundsFirst). By [`Route::AllGather`] every rank then sends its numbers
@@ -111,6 +123,8 @@ mod driven;
 mod ending;
 mod error;
 mod fit;
+mod head;
+mod in_parts;
 mod incoming;
 mod intake;
 mod machine;
@@ -118,8 +132,11 @@ mod measure;
 mod message;
 mod norm_cap;
 mod own;
+mod owners;
 mod packet_set;
 mod packets;
+mod parts;
+mod payload;
 mod pipeline;
 pub(crate) mod port;
 mod refusal;
@@ -131,6 +148,7 @@ mod server;
 mod sparse;
 mod step;
 mod verdict;
+mod version;
 pub(crate) mod void;
 
 use std::any::type_name;
@@ -155,6 +173,8 @@ use self::fit::{Kind, Traits, packets_of, require, require_senders, traits_of};
 pub use self::machine::{Outgoing, Setting};
 use self::measure::Measure;
 pub use self::norm_cap::Capped;
+use self::owners::Owners;
+pub use self::parts::{NewPart, PartState};
 use self::pipeline::Pipeline;
 pub use self::port::Care;
 use self::port::Port;
@@ -219,6 +239,7 @@ enum State {
     AllGather(Box<Pipeline<AllGather>>),
     SparseAllReduce(Box<Pipeline<SparseAllReduce>>),
     AllReduce(Box<Pipeline<AllReduce>>),
+    Owners(Box<Pipeline<Owners>>),
     Server(Box<Server>),
 }
 
@@ -253,7 +274,7 @@ impl State {
         match self {
             Self::AllGather(_) => Kind::Frames,
             Self::SparseAllReduce(_) => Kind::SparseFrames,
-            Self::AllReduce(_) => Kind::Sums,
+            Self::AllReduce(_) | Self::Owners(_) => Kind::Sums,
             Self::Server(_) => Kind::Server,
         }
     }
@@ -287,7 +308,10 @@ impl Exchange {
             }
             Route::AllReduce { wire } => sums(wire, Order::Ring),
             Route::Tree { wire } => sums(wire, Order::Tree),
-            Route::Owners { wire } => sums(wire, Order::Owners),
+            Route::Owners { wire } => {
+                let owners = Owners::new(wire, plan.units().len());
+                State::Owners(Box::new(Pipeline::new(owners, plan.units())))
+            }
             Route::Native { wire } => sums(wire, Order::Native),
             Route::Server(options) => {
                 Traits::of_codec(&options.downlink.codec).require_frames()?;
@@ -333,6 +357,7 @@ impl Exchange {
             State::AllGather(gather) => gather.cut(self.plan.units(), messages),
             State::SparseAllReduce(sparse) => sparse.cut(self.plan.units(), messages),
             State::AllReduce(reduce) if reduce.route.has_parts() => reduce.cut(self.plan.units(), messages),
+            State::Owners(owners) => owners.cut(self.plan.units(), messages),
             State::AllReduce(_) | State::Server(_) => return Err(ExchangeError::OneMessage),
         }
         Ok(self)
@@ -346,7 +371,7 @@ impl Exchange {
     /// of the gradient). That time counts as encoding. Payloads that are summed are not measured.
     #[must_use]
     pub fn measuring_gain(mut self) -> Self {
-        if !matches!(self.route, State::AllReduce(_)) {
+        if !self.is_summed() {
             self.measure = Some(Measure::default());
         }
         self
@@ -380,7 +405,9 @@ impl Exchange {
     /// transport, early messages wait in the transport instead.
     #[must_use]
     pub fn keeping_early(mut self, limits: InboxLimits) -> Self {
+        let votes = self.port.votes;
         self.port = Port::new(limits);
+        self.port.votes = votes;
         self
     }
 
@@ -394,6 +421,15 @@ impl Exchange {
     #[must_use]
     pub fn undoing_void_steps(mut self) -> Self {
         self.before = Some(Snapshot::new());
+        self
+    }
+
+    /// The same, with votes at the [end of each step](self#the-end-of-a-step) also over a transport that is
+    /// fail-stop, so that a rank that [fails](Self::fail) can tell the others until it has voted. Steps whose
+    /// parts are added one by one always end with votes. Every member must do the same.
+    #[must_use]
+    pub fn voting(mut self) -> Self {
+        self.port.votes = true;
         self
     }
 

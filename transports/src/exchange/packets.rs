@@ -2,7 +2,7 @@
 //!
 //! | message | tag | arrives |
 //! | --- | --- | --- |
-//! | how many packets there are, u32 LE; or a void frame, and nothing follows | the step's | surely |
+//! | how many packets there are, u32 LE; or a void frame or a failure, and nothing follows | the step's | surely |
 //! | packet j | unit 1, chunk j | or not |
 //! | that all were sent, empty | chunk 4 | unless the server is gone |
 //!
@@ -18,7 +18,7 @@ use super::own::Own;
 use super::packet_set::PacketSet;
 use super::port::{Body, Care};
 use super::step::Step;
-use super::void::Void;
+use super::void::refusal;
 use crate::rank::Rank;
 use crate::tag::{Tag, Wanted};
 
@@ -158,11 +158,11 @@ impl Packets {
             let is_over = step.port.is_lost(rank, step.tag) || step.port.is_over(by);
             return Ok(if is_over { Collected::All } else { Collected::Waiting });
         };
-        let void = Void::read(rank, &message, &step.layout.as_ref(), step.key.step);
+        let reason = refusal(rank, &message, &step.layout.as_ref(), step.key.step);
         let count = message.as_slice().try_into().ok().map(u32::from_le_bytes);
         step.port.give(message);
-        if let Some(void) = void {
-            return Err(void.into());
+        if let Some(reason) = reason {
+            return Err(reason);
         }
         // A packet holds at least one coordinate, or a unit without coordinates. A worker that announces
         // more, or none, has nothing that can be added.

@@ -1,156 +1,21 @@
 //! A step in parts. While one part travels, the next one is encoded, and the parts before it are polled: each
-//! takes the messages that it waits for and sends what comes next.
+//! takes the messages that it waits for and sends what comes next. The parts of a step are cut when it
+//! begins, or added one by one.
 //!
 //! Nothing here waits. A call does one piece of work, in the written order, or says that it lacks a message.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 
 use gradwire::{DecodeError, Grad, Memory, Unit};
 
 use super::ending::{self, Ending};
 use super::error::ExchangeError;
+use super::parts::{InParts, NewPart, PartState, Parts, Polled};
 use super::port::Care;
 use super::report::{Clock, Progress, Report, Work};
 use super::step::Step;
-use super::void::{VoidMessage, note_tag};
-use crate::tag::Tag;
-
-/// Neighbouring units that travel together.
-#[derive(Clone, Copy)]
-pub(super) struct Part<'a> {
-    /// Its number in the step, from 0.
-    pub(super) at: usize,
-    /// Position of its first unit among the units of the step.
-    pub(super) first: usize,
-    pub(super) units: &'a [Unit],
-}
-
-/// What one call of a poll did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Polled {
-    /// The message that is needed next is not here. The poll goes on when it is.
-    Waiting,
-    /// A payload is lent to the library of the network. The poll goes on when it is summed.
-    Lent,
-    /// A piece of the poll.
-    Busy(Work),
-    /// The rest of the poll. The part has more to do, after those in flight behind it.
-    More,
-    /// The rest of the part: `mean` holds its share.
-    Complete,
-}
-
-/// What a route does with each part. Every rank makes the same calls with the same parts in the same order.
-pub(super) trait InParts {
-    /// Whether a rank whose gradient cannot be encoded sends notes. Routes without frames need them, because
-    /// no void frame can take the place of a frame there.
-    const HAS_NOTES: bool = false;
-
-    /// Sets the number of parts of a step.
-    fn set_parts(&mut self, count: usize);
-
-    fn begin_step(&mut self);
-
-    /// Runs the rounds before the frame, in which all ranks agree on a few numbers, as far as it can. Returns
-    /// whether they are over. The memory is only read. If this rank's gradient is refused, its void frame
-    /// takes the place of its next message; the caller sends it as for the first part.
-    fn agree(
-        &mut self,
-        step: &mut Step<'_>,
-        grad: Grad<'_>,
-        memory: Option<&Memory<'_>>,
-    ) -> Result<bool, ExchangeError> {
-        let _ = (step, grad, memory);
-        Ok(true)
-    }
-
-    /// Encodes a part of the gradient. After an error the memory is as it was.
-    fn encode(
-        &mut self,
-        step: &mut Step<'_>,
-        part: Part<'_>,
-        grad: Grad<'_>,
-        memory: &mut Option<&mut Memory<'_>>,
-    ) -> Result<(), ExchangeError>;
-
-    /// Queues the first messages of a part.
-    fn post(&mut self, step: &mut Step<'_>, part: Part<'_>) -> Result<(), ExchangeError>;
-
-    /// The bytes of a [frame](super::port::Body::Frame) that was queued.
-    fn frame(&self, part: usize, place: usize) -> &[u8];
-
-    /// The tag of a void frame: that of the part's first messages, whose place it takes, or that of notes.
-    fn void_tag(&self, step: &Step<'_>, part: Part<'_>) -> Tag;
-
-    /// One piece of a poll of a part: takes a message that the part waits for, and queues what comes next.
-    fn poll(
-        &mut self,
-        step: &mut Step<'_>,
-        part: Part<'_>,
-        mean: &mut [f32],
-        memory: &mut Option<&mut Memory<'_>>,
-    ) -> Result<Polled, ExchangeError>;
-
-    /// Makes the mean from the results of all polls, and checks that it is finite.
-    fn conclude(&mut self, step: &mut Step<'_>, parts: &Parts, mean: &mut [f32])
-    -> Result<(), ExchangeError>;
-
-    /// Returns to the memory what `encode` took from it.
-    fn give_back(
-        &mut self,
-        step: &Step<'_>,
-        part: Part<'_>,
-        memory: &mut Option<&mut Memory<'_>>,
-    ) -> Result<(), DecodeError>;
-
-    /// Asks for whatever the others may still send of a step that failed here, so that their notes find room
-    /// behind it.
-    fn drain(&mut self, step: &mut Step<'_>) {
-        let _ = step;
-    }
-
-    /// Bytes of this rank's own frames or payloads.
-    fn frame_bytes(&self) -> usize;
-
-    /// Coordinates that this rank sent.
-    fn held(&self) -> usize;
-}
-
-/// Where the units of a step are cut.
-#[derive(Debug)]
-pub(super) struct Parts(Vec<Range<usize>>);
-
-impl Parts {
-    /// At most `count` parts of neighbouring units, with about the same number of elements each. The middle
-    /// element of a unit decides its part.
-    fn new(units: &[Unit], count: usize) -> Self {
-        let total = units.iter().map(|unit| unit.len as u128).sum::<u128>().max(1);
-        let mut passed = 0;
-        let mut share = |unit: &Unit| {
-            let middle = 2 * passed + unit.len as u128;
-            passed += unit.len as u128;
-            middle * count as u128 / (2 * total)
-        };
-        let shares: Vec<u128> = units.iter().map(&mut share).collect();
-        let mut end = 0;
-        let chunks = shares.chunk_by(|a, b| a == b);
-        let next = |chunk: &[u128]| {
-            let start = end;
-            end += chunk.len();
-            start..end
-        };
-        Self(chunks.map(next).collect())
-    }
-
-    pub(super) fn count(&self) -> usize {
-        self.0.len()
-    }
-
-    pub(super) fn part<'a>(&self, units: &'a [Unit], at: usize) -> Part<'a> {
-        Part { at, first: self.0[at].start, units: &units[self.0[at].clone()] }
-    }
-}
+use super::void::{Failure, VoidMessage, note_tag};
+use crate::tag::Wanted;
 
 /// Where a step stands.
 #[derive(Debug)]
@@ -163,6 +28,8 @@ enum Phase {
     Polling { next: usize, due: usize },
     /// All parts are encoded.
     Encoded,
+    /// Parts are added one by one.
+    Adding,
     /// All parts are polled until they are complete.
     Completing,
     /// The mean is there; messages for other ranks may not have left yet.
@@ -171,8 +38,9 @@ enum Phase {
     Voting,
     /// The mean may be used. The last messages leave.
     Leaving,
-    /// The step failed, and the other ranks are told until that time.
-    Telling { error: Box<ExchangeError>, given: Result<(), DecodeError>, by: u64 },
+    /// The step failed, and the other ranks are told until that time; first this rank looks whether another
+    /// one has told it why.
+    Telling { error: Box<ExchangeError>, given: Result<(), DecodeError>, by: u64, has_looked: bool },
 }
 
 /// A route and its parts. At the start, a part is polled once after each later part was encoded. At the end
@@ -180,7 +48,9 @@ enum Phase {
 #[derive(Debug)]
 pub(super) struct Pipeline<R> {
     pub(super) route: R,
-    parts: Parts,
+    /// The parts that a step is cut into, and those that are added; and which of them this step has.
+    parts: [Parts; 2],
+    kind: usize,
     phase: Phase,
     /// Parts in flight, the one that sent longest ago first.
     in_flight: VecDeque<usize>,
@@ -188,6 +58,7 @@ pub(super) struct Pipeline<R> {
     /// after an error, because only what is encoded enters the memory.
     failed: Option<ExchangeError>,
     posted: usize,
+    encoded: usize,
     /// The shares of the mean that are complete before all parts are encoded; empty with a single part.
     mean: Vec<f32>,
     /// When the step must be over, the last word included.
@@ -195,27 +66,35 @@ pub(super) struct Pipeline<R> {
     ending: Ending,
 }
 
+/// The positions of [`Pipeline::parts`].
+const CUT: usize = 0;
+const ADDED: usize = 1;
+
 impl<R: InParts> Pipeline<R> {
     /// In one part.
     pub(super) fn new(route: R, units: &[Unit]) -> Self {
-        let (parts, phase, in_flight) = (Parts(Vec::new()), Phase::Agreeing, VecDeque::new());
-        let (failed, posted, mean, by, ending) = (None, 0, Vec::new(), u64::MAX, Ending::default());
-        let mut pipeline = Self { route, parts, phase, in_flight, failed, posted, mean, by, ending };
+        let (parts, kind, phase, in_flight) = (Default::default(), CUT, Phase::Agreeing, VecDeque::new());
+        let (failed, posted, encoded, mean, by) = (None, 0, 0, Vec::new(), u64::MAX);
+        let ending = Ending::default();
+        let mut pipeline =
+            Self { route, parts, kind, phase, in_flight, failed, posted, encoded, mean, by, ending };
         pipeline.cut(units, 1);
         pipeline
     }
 
     /// In at most `count` parts.
     pub(super) fn cut(&mut self, units: &[Unit], count: usize) {
-        self.parts = Parts::new(units, count);
-        self.route.set_parts(self.parts.count());
+        self.parts[CUT] = Parts::new(units, count);
     }
 
-    /// Begins a step. The port has begun it.
+    /// Begins a step. The port has begun it, and knows whether parts are added.
     pub(super) fn begin(&mut self, step: &mut Step<'_>) {
         self.in_flight.clear();
-        (self.phase, self.failed, self.posted) = (Phase::Agreeing, None, 0);
+        (self.failed, self.posted, self.encoded) = (None, 0, 0);
         self.by = step.port.deadline;
+        (self.kind, self.phase) =
+            if step.port.is_open { (ADDED, Phase::Adding) } else { (CUT, Phase::Agreeing) };
+        self.parts[ADDED].clear();
         // A rank that fails in the middle of a step in parts sends no further parts, so it may have to send a
         // note.
         let has_votes = step.port.has_votes();
@@ -226,9 +105,21 @@ impl<R: InParts> Pipeline<R> {
             step.port.ask_all(note_tag(step.tag));
         }
         self.route.begin_step();
-        if self.parts.count() > 1 {
+        self.route.set_parts(self.parts[self.kind].count());
+        if self.kind == CUT && self.parts[CUT].count() > 1 {
             self.mean.resize(step.layout.len(), 0.0);
         }
+        if self.kind == ADDED {
+            self.ask_for_parts(step);
+        }
+    }
+
+    /// What other ranks send of parts that they add before this one does is taken at once, so that it stands
+    /// in the way of nothing: a part holds at least one unit.
+    fn ask_for_parts(&mut self, step: &mut Step<'_>) {
+        let (members, chunks) = (step.members(), step.units().len() as u32);
+        let Some(tag) = self.route.head_tag(step, 0) else { return };
+        step.others_in(&members).for_each(|(_, from)| step.port.ask(Wanted { from, tag, chunks }));
     }
 
     /// The bytes of a frame that was queued.
@@ -243,6 +134,7 @@ impl<R: InParts> Pipeline<R> {
         grad: Grad<'_>,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<Progress<()>, ExchangeError> {
+        self.heed_caller(step, memory);
         match self.phase {
             Phase::Agreeing => match self.route.agree(step, grad, memory.as_deref()) {
                 Ok(false) => Ok(Progress::Waiting),
@@ -253,7 +145,9 @@ impl<R: InParts> Pipeline<R> {
                     self.fail(step, error, Ok(()))
                 }
             },
-            Phase::Encoding(at) if at < self.parts.count() => self.encode_part(step, at, grad, memory),
+            Phase::Encoding(at) if at < self.parts[self.kind].count() => {
+                self.encode_part(step, at, grad, memory)
+            }
             Phase::Encoding(_) => match self.failed.take() {
                 None => self.go_on(Phase::Encoded, Work::Exchange),
                 // The others may have the mean, so they are told when it is asked for.
@@ -262,7 +156,7 @@ impl<R: InParts> Pipeline<R> {
                     self.go_on(Phase::Encoded, Work::Exchange)
                 }
                 Some(error) => {
-                    let given = self.give_back(step, self.parts.count(), memory);
+                    let given = self.give_back(step, self.encoded, memory);
                     self.fail(step, error, given)
                 }
             },
@@ -288,7 +182,7 @@ impl<R: InParts> Pipeline<R> {
                 Ok(false) => Ok(Progress::Waiting),
                 Ok(true) => Ok(Progress::Done(())),
                 Err(error) => {
-                    let given = self.give_back(step, self.parts.count(), memory);
+                    let given = self.give_back(step, self.encoded, memory);
                     self.fail(step, error.into(), given)
                 }
             },
@@ -309,12 +203,13 @@ impl<R: InParts> Pipeline<R> {
         grad: Grad<'_>,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<Progress<()>, ExchangeError> {
-        let part = self.parts.part(step.units(), at);
+        let part = self.parts[self.kind].part(at);
         if let Err(error) = self.route.encode(step, part, grad, memory) {
             let given = self.give_back(step, at, memory);
             self.say_void(step, self.posted, &error);
             return self.fail(step, error, given);
         }
+        self.encoded = at + 1;
         let mut due = 0;
         if self.failed.is_none() {
             self.posted = at + 1;
@@ -332,10 +227,117 @@ impl<R: InParts> Pipeline<R> {
     /// for one that has received the void frame and stopped.
     fn say_void(&mut self, step: &mut Step<'_>, sent: usize, error: &ExchangeError) {
         let Some(void) = step.void_frame(error) else { return };
-        let tag = self.route.void_tag(step, self.parts.part(step.units(), sent));
+        if step.port.has_votes() && step.port.is_fail_stop {
+            // The votes tell them. What is not sent any more must not be waited for before the void frame.
+            return;
+        }
+        let tag = self.route.void_tag(step, sent);
         // A peer that cannot be told waits until its deadline.
         let until = Care::Until(step.port.deadline);
         step.send_to_all(tag, VoidMessage::new(&void, &step.layout.as_ref()).bytes(), until);
+    }
+
+    /// Fails the step if the caller has said that it failed: see [`Exchange::fail`](super::Exchange::fail).
+    fn heed_caller(&mut self, step: &mut Step<'_>, memory: &mut Option<&mut Memory<'_>>) {
+        let Some(text) = step.port.failing.take() else { return };
+        if matches!(self.phase, Phase::Voting | Phase::Leaving | Phase::Telling { .. }) {
+            return;
+        }
+        // With votes, these tell the others. If all parts were posted, nobody waits for another one.
+        let is_awaited = R::HAS_NOTES || self.posted < self.parts[CUT].count();
+        if is_awaited && !step.port.has_votes() {
+            let mut message = step.port.lend();
+            Failure::write(&text, &mut message);
+            let (tag, until) = (self.route.void_tag(step, self.posted), Care::Until(step.port.deadline));
+            step.send_to_all(tag, &message, until);
+            step.port.give(message);
+        }
+        let given = self.give_back(step, self.encoded, memory);
+        let error = ExchangeError::Failed { rank: step.rank(), text };
+        self.fail_now(step, error, given);
+    }
+
+    /// Adds a part, encodes it and queues its first messages. If the step has failed, all of its gradient
+    /// stays in the memory.
+    pub(super) fn add(
+        &mut self,
+        step: &mut Step<'_>,
+        new: &NewPart<'_>,
+        grad: Grad<'_>,
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<usize, ExchangeError> {
+        self.heed_caller(step, memory);
+        if !matches!(self.phase, Phase::Adding | Phase::Telling { .. }) {
+            return Err(ExchangeError::BadPart { why: "the mean was asked for" });
+        }
+        let at = self.parts[ADDED].add(step.units(), new)?;
+        let part = self.parts[ADDED].part(at);
+        self.route.set_parts(at + 1);
+        if let Phase::Telling { error, given, .. } = &mut self.phase {
+            let is_own = matches!(**error, ExchangeError::Encode(_))
+                || matches!(**error, ExchangeError::Failed { rank, .. } if rank == step.rank());
+            if !is_own && self.route.encode(step, part, grad, memory).is_ok() {
+                *given = given.and(self.route.give_back(step, part, memory));
+            }
+            return Ok(at);
+        }
+        let posted = self.route.encode(step, part, grad, memory);
+        if let Err(error) = posted {
+            let given = self.give_back(step, self.encoded, memory);
+            self.say_void(step, at, &error);
+            self.fail_now(step, error, given);
+            return Ok(at);
+        }
+        (self.encoded, self.posted) = (at + 1, at + 1);
+        match self.route.post(step, part) {
+            Ok(()) => self.in_flight.push_back(at),
+            Err(error) => {
+                let given = self.give_back(step, self.encoded, memory);
+                self.fail_now(step, error, given);
+            }
+        }
+        Ok(at)
+    }
+
+    /// One piece of the work on the parts that were added, up to the point where the mean of each is there.
+    /// Also done if the step has failed, and all others are told.
+    pub(super) fn advance(
+        &mut self,
+        step: &mut Step<'_>,
+        mean: &mut [f32],
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<Progress<()>, ExchangeError> {
+        self.heed_caller(step, memory);
+        match self.phase {
+            Phase::Adding => {}
+            Phase::Telling { .. } => {
+                self.parts[ADDED].spoil(mean);
+                return self.tell_others(step);
+            }
+            _ => return Err(ExchangeError::NotStarted),
+        }
+        let polled = if self.in_flight.is_empty() { step.port.heed(step.layout) } else { Ok(()) };
+        match polled.and_then(|()| self.poll(step, mean, memory)) {
+            Ok(Polled::Complete) if self.in_flight.is_empty() => Ok(Progress::Done(())),
+            Ok(Polled::Waiting) => Ok(Progress::Waiting),
+            Ok(Polled::Busy(work)) => Ok(Progress::Worked(work)),
+            Ok(_) => Ok(Progress::Worked(Work::Decode)),
+            Err(error) => {
+                let given = self.give_back(step, self.encoded, memory);
+                self.fail(step, error, given)
+            }
+        }
+    }
+
+    /// How far a part is that was added; `None` if there is no such part.
+    pub(super) fn part_state(&self, at: usize) -> Option<PartState> {
+        self.parts[ADDED].state(at)
+    }
+
+    /// The message of a member about a part that was added.
+    pub(super) fn headed(&self, at: usize, position: Option<usize>) -> Option<&[u8]> {
+        let is_here = self.part_state(at)? == PartState::Complete;
+        is_here.then(|| self.route.headed(at, position))
     }
 
     /// One piece of a poll of the part that sent longest ago.
@@ -346,10 +348,19 @@ impl<R: InParts> Pipeline<R> {
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<Polled, ExchangeError> {
         let Some(&at) = self.in_flight.front() else { return Ok(Polled::Complete) };
-        let polled = self.route.poll(step, self.parts.part(step.units(), at), mean, memory)?;
+        let part = self.parts[self.kind].part(at);
+        let polled = self.route.poll(step, part, mean, memory)?;
         match polled {
             Polled::More => self.in_flight.rotate_left(1),
-            Polled::Complete => drop(self.in_flight.pop_front()),
+            Polled::Complete => {
+                // Those of a step that was cut become means when all are there, because nobody uses one of
+                // them before.
+                if self.kind == ADDED {
+                    self.route.conclude(step, part, mean)?;
+                    self.parts[ADDED].set_complete(at);
+                }
+                self.in_flight.pop_front();
+            }
             _ => {}
         }
         Ok(polled)
@@ -359,10 +370,12 @@ impl<R: InParts> Pipeline<R> {
     pub(super) fn finish_by(&mut self, step: &mut Step<'_>, mean: &mut [f32], by: u64) {
         self.by = by;
         step.port.deadline = if step.port.has_votes() { ending::votes_by(step.port.now, by) } else { by };
-        if self.parts.count() > 1 {
+        if self.kind == CUT && self.parts[CUT].count() > 1 {
             mean.copy_from_slice(&self.mean);
         }
-        self.phase = Phase::Completing;
+        if !matches!(self.phase, Phase::Telling { .. }) {
+            self.phase = Phase::Completing;
+        }
     }
 
     /// One piece of the work from then to the mean.
@@ -373,6 +386,7 @@ impl<R: InParts> Pipeline<R> {
         memory: &mut Option<&mut Memory<'_>>,
         clock: Clock,
     ) -> Result<Progress<Report>, ExchangeError> {
+        self.heed_caller(step, memory);
         let done = match self.phase {
             Phase::Completing => self.complete_parts(step, mean, memory),
             Phase::Sending => match step.port.has_sent() {
@@ -387,8 +401,9 @@ impl<R: InParts> Pipeline<R> {
             Phase::Voting => match self.ending.poll(step, self.by) {
                 // Those that voted otherwise know it, and all others were told just now.
                 Err(error) => {
-                    let given = self.give_back(step, self.parts.count(), memory);
-                    self.phase = Phase::Telling { error: Box::new(error), given, by: self.by };
+                    let given = self.give_back(step, self.encoded, memory);
+                    let (error, by, has_looked) = (Box::new(error), self.by, true);
+                    self.phase = Phase::Telling { error, given, by, has_looked };
                     Ok(Progress::Worked(Work::Exchange))
                 }
                 Ok(false) => Ok(Progress::Waiting),
@@ -404,10 +419,15 @@ impl<R: InParts> Pipeline<R> {
                 step.port.deadline = self.by;
                 Ok(Progress::Waiting)
             }
-            _ => return self.tell(step),
+            _ => {
+                if self.kind == ADDED {
+                    self.parts[ADDED].spoil(mean);
+                }
+                return self.tell(step);
+            }
         };
         done.or_else(|error| {
-            let given = self.give_back(step, self.parts.count(), memory);
+            let given = self.give_back(step, self.encoded, memory);
             self.fail(step, error, given)
         })
     }
@@ -422,7 +442,10 @@ impl<R: InParts> Pipeline<R> {
             return Err(refused);
         }
         if self.in_flight.is_empty() {
-            self.route.conclude(step, &self.parts, mean)?;
+            let cut = if self.kind == CUT { self.parts[CUT].count() } else { 0 };
+            for at in 0..cut {
+                self.route.conclude(step, self.parts[CUT].part(at), mean)?;
+            }
             return self.go_on(Phase::Sending, Work::Decode);
         }
         Ok(match self.poll(step, mean, memory)? {
@@ -441,27 +464,63 @@ impl<R: InParts> Pipeline<R> {
         error: ExchangeError,
         given: Result<(), DecodeError>,
     ) -> Result<Progress<T>, ExchangeError> {
+        self.fail_now(step, error, given);
+        Ok(Progress::Worked(Work::Exchange))
+    }
+
+    fn fail_now(&mut self, step: &mut Step<'_>, error: ExchangeError, given: Result<(), DecodeError>) {
+        let has_looked = !(step.port.has_notes && matches!(error, ExchangeError::Transport(_)));
+        if has_looked {
+            self.refuse(step, &error);
+        }
+        self.phase = Phase::Telling { error: Box::new(error), given, by: self.by, has_looked };
+    }
+
+    /// Tells the other ranks.
+    fn refuse(&mut self, step: &mut Step<'_>, error: &ExchangeError) {
         if step.port.has_notes {
             step.port.drop_musts();
         }
+        self.route.drain(step);
         if step.port.has_votes() {
-            ending::refuse(step, &error, self.by);
-        } else {
-            self.route.drain(step);
+            ending::refuse(step, error, self.by);
         }
-        self.go_on(Phase::Telling { error: Box::new(error), given, by: self.by }, Work::Exchange)
     }
 
-    /// Ends a step that failed, once the others are told.
-    fn tell<T>(&mut self, step: &mut Step<'_>) -> Result<Progress<T>, ExchangeError> {
-        let Phase::Telling { error, given, by } = &self.phase else { return Err(ExchangeError::NotStarted) };
+    /// One piece of the work of a step that failed. `Done` once the others are told.
+    fn tell_others(&mut self, step: &mut Step<'_>) -> Result<Progress<()>, ExchangeError> {
+        let Phase::Telling { error, by, has_looked, .. } = &mut self.phase else {
+            return Err(ExchangeError::NotStarted);
+        };
+        if !*has_looked {
+            // A rank that fails may be gone once it has said why.
+            if !step.port.is_over(step.port.now) {
+                return Ok(Progress::Waiting);
+            }
+            *has_looked = true;
+            **error = ending::reason_told(step).unwrap_or((**error).clone());
+            let error = (**error).clone();
+            self.refuse(step, &error);
+            return Ok(Progress::Worked(Work::Exchange));
+        }
         if !step.port.is_empty() && step.port.now < *by {
             step.port.deadline = *by;
             return Ok(Progress::Waiting);
         }
+        Ok(Progress::Done(()))
+    }
+
+    /// Ends a step that failed, once the others are told.
+    fn tell<T>(&mut self, step: &mut Step<'_>) -> Result<Progress<T>, ExchangeError> {
+        match self.tell_others(step)? {
+            Progress::Done(()) => {}
+            Progress::Worked(work) => return Ok(Progress::Worked(work)),
+            _ => return Ok(Progress::Waiting),
+        }
+        let Phase::Telling { error, given, .. } = &self.phase else { return Err(ExchangeError::NotStarted) };
         let (mut error, given) = ((**error).clone(), *given);
-        if let (ExchangeError::Transport(_), Some(void)) = (&error, ending::void_voted(step)) {
-            error = void.into();
+        if matches!(error, ExchangeError::Transport(_)) {
+            error = ending::reason_told(step).unwrap_or(error);
         }
         step.port.end();
         Err(error.unless_given_back(given))
@@ -476,7 +535,7 @@ impl<R: InParts> Pipeline<R> {
     ) -> Result<(), DecodeError> {
         let mut given = Ok(());
         for at in 0..encoded {
-            given = given.and(self.route.give_back(step, self.parts.part(step.units(), at), memory));
+            given = given.and(self.route.give_back(step, self.parts[self.kind].part(at), memory));
         }
         given
     }
@@ -487,31 +546,5 @@ fn keep(error: ExchangeError, grad: Grad<'_>, memory: &mut Option<&mut Memory<'_
     match (&error, memory) {
         (ExchangeError::Encode(_), _) | (_, None) => error,
         (_, Some(memory)) => memory.keep(grad).map_or_else(ExchangeError::from, |()| error),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn units_are_cut_into_parts_of_about_the_same_length() {
-        let units = |lens: &[usize]| -> Vec<Unit> {
-            let start = |i: usize| lens[..i].iter().sum();
-            let unit = |i: usize| Unit { id: i as u32, start: start(i), len: lens[i], dense: false };
-            (0..lens.len()).map(unit).collect()
-        };
-        let ends = |lens: &[usize], count| -> Vec<usize> {
-            let Parts(cuts) = Parts::new(&units(lens), count);
-            assert!(cuts[0].start == 0 && cuts.windows(2).all(|pair| pair[0].end == pair[1].start));
-            cuts.into_iter().map(|cut| cut.end).collect()
-        };
-        assert_eq!(ends(&[5, 5, 5, 5], 1), [4]);
-        assert_eq!(ends(&[5, 5, 5, 5], 2), [2, 4]);
-        assert_eq!(ends(&[5, 5, 5, 5], 9), [1, 2, 3, 4]);
-        assert_eq!(ends(&[100, 1, 1, 1], 4), [1, 4]);
-        assert_eq!(ends(&[1, 1, 100], 3), [2, 3]);
-        assert_eq!(ends(&[0], 3), [1]);
-        assert_eq!(ends(&[0, 0], 2), [2]);
     }
 }

@@ -10,7 +10,7 @@ use gradwire::Layout;
 
 use super::error::ExchangeError;
 use super::refusal::Refusal;
-use super::void::{Void, is_void_frame, note_tag};
+use super::void::{is_short, note_tag, refusal};
 use crate::error::TransportError;
 use crate::inbox::{Admission, Inbox, InboxLimits};
 use crate::rank::{Membership, Rank, RankSet};
@@ -101,6 +101,13 @@ pub(crate) struct Port {
     unsent: Option<TransportError>,
     /// Why the network is of no more use.
     broken: Option<TransportError>,
+    /// Whether parts are added one by one. What a peer sends of a part may then come before this rank adds
+    /// it, and every message is taken when it is there.
+    pub(super) is_open: bool,
+    /// Whether all ranks vote at the end of a step, also over a network that is fail-stop.
+    pub(super) votes: bool,
+    /// What the caller at this rank says of its failure.
+    pub(super) failing: Option<String>,
     /// Whether ranks that fail send notes, and not only void frames in place of their frames.
     pub(crate) has_notes: bool,
     /// The first note, and its sender.
@@ -118,7 +125,7 @@ impl Port {
     pub(crate) fn new(early: InboxLimits) -> Self {
         let (outbox, full, promised, arrived, asked) = Default::default();
         let (taken, lost, never, unsent, broken, note) = Default::default();
-        let (sent, spare, wanted, found) = Default::default();
+        let (sent, spare, wanted, found, failing) = Default::default();
         Self {
             me: Rank(0),
             members: Membership { epoch: 0, ranks: RankSet::default() },
@@ -143,6 +150,9 @@ impl Port {
             never,
             unsent,
             broken,
+            is_open: false,
+            votes: false,
+            failing,
             has_notes: false,
             note,
             sent,
@@ -157,6 +167,7 @@ impl Port {
         self.end();
         (self.me, self.members, self.is_fail_stop, self.step) = (me, members, is_fail_stop, step);
         (self.has_notes, self.note, self.unsent, self.broken, self.looked) = (false, None, None, None, None);
+        (self.is_open, self.failing) = (false, None);
         self.taken.clear();
         self.lost.clear();
         self.lost.reserve(self.members.world());
@@ -201,7 +212,7 @@ impl Port {
 
     /// Whether the ranks must tell each other how the step ended.
     pub(super) fn has_votes(&self) -> bool {
-        !self.is_fail_stop && self.members.world() > 1
+        (self.votes || self.is_open || !self.is_fail_stop) && self.members.world() > 1
     }
 
     /// An empty buffer for a message that arrives.
@@ -253,7 +264,8 @@ impl Port {
     pub(crate) fn expect(&mut self, from: Rank, tag: Tag) {
         self.looked = None;
         self.promised.push_back((from, tag));
-        self.arrived.push_back(self.inbox.take(from, tag));
+        let early = self.inbox.take(from, tag).or_else(|| self.find(from, tag));
+        self.arrived.push_back(early);
     }
 
     /// Takes the message that is expected first, if it is here.
@@ -300,9 +312,9 @@ impl Port {
             return Err(super::ending::read_note(*rank, note, layout, self.step.step));
         }
         if !self.has_notes
-            && let Some(void) = self.void_beside(tag, layout)
+            && let Some(refusal) = self.refusal_beside(tag, layout)
         {
-            return Err(void.into());
+            return Err(refusal);
         }
         self.failure()?;
         if self.is_lost(from, tag) {
@@ -311,14 +323,25 @@ impl Port {
         if self.is_over(self.deadline) { Err(TransportError::Timeout { from, tag }.into()) } else { Ok(()) }
     }
 
-    /// A void frame among the other messages with the tag that this rank waits for. Messages with this tag
-    /// are enough: a rank sends its void frame to all others with the same tag, and this rank has already
-    /// sent all that they wait for before they reach that tag.
-    fn void_beside(&self, tag: Tag, layout: &Layout) -> Option<Void> {
+    /// Whether no rank has said that it fails, and the network works.
+    ///
+    /// # Errors
+    /// What has happened.
+    pub(super) fn heed(&self, layout: &Layout) -> Result<(), ExchangeError> {
+        if let Some((rank, note)) = &self.note {
+            return Err(super::ending::read_note(*rank, note, layout, self.step.step));
+        }
+        Ok(self.failure()?)
+    }
+
+    /// A void frame or a failure among the other messages with the tag that this rank waits for. Messages
+    /// with this tag are enough: a rank sends its void frame to all others with the same tag, and this rank
+    /// has already sent all that they wait for before they reach that tag.
+    fn refusal_beside(&self, tag: Tag, layout: &Layout) -> Option<ExchangeError> {
         let mut here = self.promised.iter().zip(&self.arrived).filter(|((_, other), _)| *other == tag);
         here.find_map(|((from, _), message)| {
-            let message = message.as_ref().filter(|message| is_void_frame(message))?;
-            Void::read(*from, message, &layout.as_ref(), self.step.step)
+            let message = message.as_ref().filter(|message| is_short(message))?;
+            refusal(*from, message, &layout.as_ref(), self.step.step)
         })
     }
 
@@ -471,7 +494,8 @@ impl Port {
         let needed = self.needed.or_else(|| self.promised.front().copied()).filter(|_| self.full.is_empty());
         let at = needed.and_then(|needed| self.promised.iter().position(|promised| *promised == needed));
         let is_urgent = |place: usize, (from, tag): (Rank, Tag)| {
-            needed.is_none_or(|needed| tag == needed.1 || from == needed.0 && Some(place) < at)
+            self.is_open
+                || needed.is_none_or(|needed| tag == needed.1 || from == needed.0 && Some(place) < at)
         };
         let missing = self.promised.iter().zip(&self.arrived).enumerate();
         let missing = missing.filter(|(at, (name, message))| message.is_none() && is_urgent(*at, **name));
@@ -500,16 +524,16 @@ impl Port {
             *place = Some(message);
             return Ok(());
         }
+        let is_found = self.found.iter().any(|found| (found.0, found.1) == (from, tag));
+        if is_found || self.taken.contains(&(from, tag)) {
+            return Err(Refusal::Duplicate { from, tag });
+        }
         if let Some(at) = self.asked.iter().position(|asked| asked.holds(from, tag)) {
             if self.asked[at].chunks == 1 {
                 self.asked.remove(at);
             }
             self.file_asked(from, tag, message);
             return Ok(());
-        }
-        let is_found = self.found.iter().any(|found| (found.0, found.1) == (from, tag));
-        if is_found || self.taken.contains(&(from, tag)) {
-            return Err(Refusal::Duplicate { from, tag });
         }
         self.inbox.insert(from, tag, message).map_err(|(why, message)| match why {
             Admission::Full => Refusal::Full { from, tag, message },

@@ -9,10 +9,10 @@ use gradwire::rounds::{Reduction, RoundsFirst, StepInput};
 use gradwire::{Encoder, Grad, Memory, Unit};
 
 use super::error::ExchangeError;
-use super::pipeline::Part;
+use super::parts::Part;
 use super::port::Care;
 use super::step::Step;
-use super::void::Void;
+use super::void::refusal;
 use crate::collective::max_f32;
 use crate::error::TransportError;
 use crate::rank::Rank;
@@ -110,8 +110,8 @@ impl Agreement {
 
     /// Reads the message of another rank.
     fn read(&mut self, step: &Step<'_>, rank: Rank, reduce: Reduce) -> Result<(), ExchangeError> {
-        if let Some(void) = Void::read(rank, &self.message, &step.layout.as_ref(), step.key.step) {
-            return Err(void.into());
+        if let Some(refusal) = refusal(rank, &self.message, &step.layout.as_ref(), step.key.step) {
+            return Err(refusal);
         }
         match self.message.split_first() {
             Some((&kind, numbers)) if kind == reduce as u8 && numbers.len() == 4 * self.numbers.len() => {

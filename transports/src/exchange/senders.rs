@@ -1,5 +1,7 @@
 //! How many frames held each coordinate, for the mean over senders.
 
+use std::ops::Range;
+
 use gradwire::Unit;
 use gradwire::arithmetic::divide_by_counts;
 
@@ -30,8 +32,9 @@ impl Senders {
         }
     }
 
-    /// Makes the mean of a sum; the first coordinate that is not finite, if there is one.
-    pub(super) fn divide(&self, sum: &mut [f32]) -> Option<usize> {
-        divide_by_counts(sum, &self.counts)
+    /// Makes the mean of a range of a sum; the first coordinate of the range that is not finite, if there is
+    /// one.
+    pub(super) fn divide(&self, sum: &mut [f32], range: Range<usize>) -> Option<usize> {
+        divide_by_counts(&mut sum[range.clone()], &self.counts[range])
     }
 }

@@ -20,7 +20,7 @@ use super::route::ServerOptions;
 use super::senders::Senders;
 use super::step::Step;
 use super::verdict;
-use super::void::{Void, VoidMessage};
+use super::void::{Failure, Void, VoidMessage};
 use crate::rank::{Rank, RankSet};
 use crate::tag::Tag;
 
@@ -73,6 +73,8 @@ pub(super) struct Server {
     incoming: Incoming,
     /// The first rank whose gradient could not be encoded in this step.
     void: Option<Void>,
+    /// The first rank whose caller has said that it fails, and its text.
+    told: Option<(Rank, String)>,
     /// Why the step failed here, while others are told.
     failed: Option<ExchangeError>,
     /// The server's answer.
@@ -85,6 +87,8 @@ pub(super) struct Server {
     contributors: RankSet,
     refused: Refused,
     downlink: Downlink,
+    /// Whether the memory has what this step left, and nothing was given back.
+    is_encoded: bool,
     /// Whether the downlink's memory has what this step left.
     has_encoded_mean: bool,
     /// Until when the server waits for frames, and until when the step must be over.
@@ -107,7 +111,7 @@ impl Server {
         let norm_cap = options.norm_cap.map(NormCap::new).transpose()?;
         let downlink = Downlink::new(&options.downlink, layout);
         let (packet_set, senders, incoming) = Default::default();
-        let (void, failed, verdict, arrived) = Default::default();
+        let (void, told, failed, verdict, arrived) = Default::default();
         Ok(Self {
             options,
             phase: Phase::Encoding,
@@ -118,6 +122,7 @@ impl Server {
             senders,
             incoming,
             void,
+            told,
             failed,
             verdict,
             mean_at: 0,
@@ -125,6 +130,7 @@ impl Server {
             contributors: RankSet::default(),
             refused: Refused::new(),
             downlink,
+            is_encoded: false,
             has_encoded_mean: false,
             patient_until: u64::MAX,
             by: u64::MAX,
@@ -162,7 +168,8 @@ impl Server {
     /// Begins a step. The port has begun it.
     pub(super) fn begin(&mut self, step: &mut Step<'_>) {
         (self.phase, self.by) = (Phase::Encoding, step.port.deadline);
-        (self.void, self.failed, self.has_encoded_mean) = (None, None, false);
+        (self.void, self.told, self.failed) = (None, None, None);
+        (self.is_encoded, self.has_encoded_mean) = (false, false);
         self.refused.clear();
         self.arrived.clear();
         if self.is_server(step) {
@@ -188,9 +195,12 @@ impl Server {
         grad: Grad<'_>,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<Progress<()>, ExchangeError> {
+        self.heed_caller(step, memory)?;
         match self.phase {
             Phase::Encoding => {
-                self.phase = match self.own.encode(step, grad, memory) {
+                let encoded = self.own.encode(step, grad, memory);
+                self.is_encoded = encoded.is_ok();
+                self.phase = match encoded {
                     Ok(()) => self.post(step),
                     Err(error) => self.say_void(step, error),
                 };
@@ -202,13 +212,9 @@ impl Server {
                     Ok(Progress::Done(()))
                 }
                 Ok(_) => Ok(Progress::Waiting),
-                Err(error) => {
-                    step.port.end();
-                    let given = self.own.give_back(&mut self.incoming, step, memory, |_| false);
-                    Err(ExchangeError::from(error).unless_given_back(given))
-                }
+                Err(error) => self.give_up(step, error.into(), memory),
             },
-            _ => self.tell(step),
+            _ => self.tell(step, memory),
         }
     }
 
@@ -251,9 +257,43 @@ impl Server {
         Phase::Telling
     }
 
+    /// Fails the step if the caller has said that it failed, before the server answers. A worker whose frame
+    /// may have left gives it back, as if the answer was lost.
+    fn heed_caller(
+        &mut self,
+        step: &mut Step<'_>,
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<(), ExchangeError> {
+        let Some(text) = step.port.failing.take() else { return Ok(()) };
+        let (is_server, rank) = (self.is_server(step), step.rank());
+        let is_encoding = matches!(self.phase, Phase::Encoding);
+        if matches!(self.phase, Phase::Answering(_) | Phase::Applying | Phase::Counting | Phase::Telling) {
+            return Ok(());
+        }
+        let error = ExchangeError::Failed { rank, text: text.clone() };
+        if !is_server && !is_encoding {
+            return self.give_up(step, error, memory);
+        }
+        if is_server {
+            self.told = Some((rank, text));
+            self.refuse_all(step);
+        } else {
+            let mut message = step.port.lend();
+            Failure::write(&text, &mut message);
+            let until = Care::Until(step.port.deadline);
+            step.port.queue_copy(self.options.server, step.tag, &message, until);
+            step.port.give(message);
+        }
+        (self.failed, self.phase) = (Some(error), Phase::Telling);
+        Ok(())
+    }
+
     /// All messages have left, and the mean is to be there at `by`.
     pub(super) fn finish_by(&mut self, step: &mut Step<'_>, mean: &mut [f32], by: u64) {
         (self.by, step.port.deadline) = (by, by);
+        if !matches!(self.phase, Phase::Encoded) {
+            return;
+        }
         if !self.is_server(step) {
             self.phase = Phase::Asking;
             return;
@@ -277,6 +317,7 @@ impl Server {
         memory: &mut Option<&mut Memory<'_>>,
         clock: Clock,
     ) -> Result<Progress<Report>, ExchangeError> {
+        self.heed_caller(step, memory)?;
         let is_making = matches!(self.phase, Phase::Gathering(_) | Phase::Dividing | Phase::EncodingMean);
         let done = match self.phase {
             Phase::Gathering(position) => self.gather(step, position, mean),
@@ -286,7 +327,7 @@ impl Server {
             Phase::Asking => self.ask(step),
             Phase::Applying => self.apply(step, mean),
             Phase::Counting => return self.report(step, memory, clock),
-            _ => self.tell(step),
+            _ => return self.tell(step, memory),
         };
         match done {
             Err(error) if is_making => {
@@ -305,13 +346,17 @@ impl Server {
     }
 
     /// Ends a step that failed, once the others are told.
-    fn tell<T>(&mut self, step: &mut Step<'_>) -> Result<Progress<T>, ExchangeError> {
+    fn tell<T>(
+        &mut self,
+        step: &mut Step<'_>,
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<Progress<T>, ExchangeError> {
         if !step.port.is_empty() && step.port.now < self.by {
             step.port.deadline = self.by;
             return Ok(Progress::Waiting);
         }
-        step.port.end();
-        Err(self.failed.take().unwrap_or(ExchangeError::NotStarted))
+        let error = self.failed.take().unwrap_or(ExchangeError::NotStarted);
+        self.give_up(step, error, memory)
     }
 
     /// Nothing of this rank's gradient is in the mean, as far as it knows.
@@ -325,6 +370,9 @@ impl Server {
             self.downlink.undo();
         }
         step.port.end();
+        if !std::mem::take(&mut self.is_encoded) {
+            return Err(error);
+        }
         let given = self.own.give_back(&mut self.incoming, step, memory, |_| false);
         Err(error.unless_given_back(given))
     }
@@ -396,6 +444,9 @@ impl Server {
             Err(ExchangeError::Void { rank, index }) => {
                 self.void.get_or_insert(Void { rank, index });
             }
+            Err(ExchangeError::Failed { rank, text }) => {
+                self.told.get_or_insert((rank, text));
+            }
             Err(error) => refuse(&mut self.refused, error)?,
         }
         Ok(())
@@ -416,9 +467,16 @@ impl Server {
             let mut refuse = |error| refuse(&mut self.refused, error);
             collected = self.packets.collect(step, worker, self.patient_until, &mut sum, &mut refuse);
         }
-        if let Err(ExchangeError::Void { rank, index }) = collected {
-            self.void.get_or_insert(Void { rank, index });
-            collected = Ok(Collected::All);
+        match collected {
+            Err(ExchangeError::Void { rank, index }) => {
+                self.void.get_or_insert(Void { rank, index });
+                collected = Ok(Collected::All);
+            }
+            Err(ExchangeError::Failed { rank, text }) => {
+                self.told.get_or_insert((rank, text));
+                collected = Ok(Collected::All);
+            }
+            _ => {}
         }
         if collected == Ok(Collected::All) && self.packets.packet_set(worker.1).ones() > 0 {
             self.arrived.push(worker.0);
@@ -435,6 +493,9 @@ impl Server {
         let (arrived, members) = (self.arrived.len(), step.members().len());
         let quorum = if self.options.quorum == 0 { members } else { self.options.quorum };
         if arrived < quorum {
+            if let Some((rank, text)) = self.told.clone() {
+                return Err(ExchangeError::Failed { rank, text });
+            }
             let void = self.void.map(|void| (void.rank, void.index));
             let refused = std::mem::take(&mut self.refused);
             return Err(ExchangeError::NoQuorum { arrived, quorum, refused, void });
@@ -443,7 +504,7 @@ impl Server {
             self.packets.divide(mean);
             first_non_finite(mean)
         } else if step.divisor == Divisor::Senders {
-            self.senders.divide(mean)
+            self.senders.divide(mean, 0..mean.len())
         } else {
             divide(mean, arrived)
         };
@@ -463,9 +524,15 @@ impl Server {
     /// deadline.
     fn refuse_all(&mut self, step: &mut Step<'_>) {
         verdict::write(&[], None, &[], &mut self.verdict);
-        if let Some(Void { rank, index }) = self.void {
+        if let Some((rank, text)) = &self.told {
+            let mut message = step.port.lend();
+            Failure::write(text, &mut message);
+            verdict::write_reason(*rank, &message, &mut self.verdict);
+            step.port.give(message);
+        } else if let Some(Void { rank, index }) = self.void {
             let void = VoidFrame { codec: step.codec().id(), step: step.key.step, index };
-            verdict::write_void(rank, &VoidMessage::new(&void, &step.layout.as_ref()), &mut self.verdict);
+            let void = VoidMessage::new(&void, &step.layout.as_ref());
+            verdict::write_reason(rank, void.bytes(), &mut self.verdict);
         }
         step.send_to_all(verdict_tag(step.tag), &self.verdict, Care::Until(self.by));
     }
@@ -513,8 +580,14 @@ impl Server {
         let frame = verdict::read(&self.verdict, &members, &mut self.arrived, packets);
         let frame = frame.ok_or(ExchangeError::BadVerdict { server })?;
         if self.arrived.is_empty() {
-            let void = verdict::read_void(frame, &step.layout.as_ref(), step.key.step);
-            let void = void.filter(|void| members.contains(void.rank)).map(|void| (void.rank, void.index));
+            let reason = verdict::read_reason(frame, &step.layout.as_ref(), step.key.step);
+            let void = match reason {
+                Some(ExchangeError::Failed { rank, text }) if members.contains(rank) => {
+                    return Err(ExchangeError::Failed { rank, text });
+                }
+                Some(ExchangeError::Void { rank, index }) if members.contains(rank) => Some((rank, index)),
+                _ => None,
+            };
             let (quorum, refused) = (self.options.quorum, Refused::new());
             return Err(ExchangeError::NoQuorum { arrived: 0, quorum, refused, void });
         }

@@ -10,7 +10,7 @@ use gradwire::{DecodeError, Encoder, Grad, Memory, Unit};
 use super::all_gather::encode;
 use super::error::ExchangeError;
 use super::incoming::{Incoming, Requirements};
-use super::pipeline::{InParts, Part, Parts, Polled};
+use super::parts::{InParts, Part, Polled};
 use super::port::{Body, Care};
 use super::report::Work;
 use super::step::Step;
@@ -50,7 +50,7 @@ struct PartState {
 }
 
 /// An owner's message about its blocks. Its length tells which it is: only a frame is at least as long as a
-/// header.
+/// header. An index follows a byte of zero, so that it is never taken for a message of another version.
 #[derive(Debug, PartialEq)]
 enum Sum<'b> {
     Frame(&'b [u8]),
@@ -63,10 +63,11 @@ impl<'b> Sum<'b> {
     fn read(message: &'b [u8]) -> Self {
         match message {
             [] => Self::Refused,
-            message => match message.try_into().map(u64::from_le_bytes) {
-                Ok(index) => Self::NonFinite(usize::try_from(index).unwrap_or(usize::MAX)),
-                Err(_) => Self::Frame(message),
-            },
+            [0, index @ ..] if index.len() == 8 => {
+                let index = index.try_into().map_or(u64::MAX, u64::from_le_bytes);
+                Self::NonFinite(usize::try_from(index).unwrap_or(usize::MAX))
+            }
+            message => Self::Frame(message),
         }
     }
 }
@@ -176,10 +177,12 @@ impl SparseAllReduce {
             Err(error) => {
                 match error {
                     ExchangeError::NonFiniteMean { index, .. } => {
-                        step.send_to_all(tag, &(index as u64).to_le_bytes(), until);
+                        let mut message = [0; 9];
+                        message[1..].copy_from_slice(&(index as u64).to_le_bytes());
+                        step.send_to_all(tag, &message, until);
                     }
-                    // The void frame went to all other ranks too, and so did a note.
-                    ExchangeError::Void { .. } => {}
+                    // The void frame or the failure went to all other ranks too, and so did a note.
+                    ExchangeError::Void { .. } | ExchangeError::Failed { .. } => {}
                     _ if step.port.note.is_some() => {}
                     _ => step.send_to_all(tag, &[], until),
                 }
@@ -247,7 +250,7 @@ impl InParts for SparseAllReduce {
     fn post(&mut self, step: &mut Step<'_>, part: Part<'_>) -> Result<(), ExchangeError> {
         let members = step.members();
         self.spread_own(step, part, members.len())?;
-        let tag = parts_tag(step, part);
+        let tag = parts_tag(step, part.at);
         for (place, owner) in step.others_in(&members) {
             self.pack(step, part.at, place, None)?;
             step.port.queue(owner, tag, Body::Frame { part: part.at, place }, Care::Must);
@@ -260,8 +263,8 @@ impl InParts for SparseAllReduce {
         self.parts[part].packed[place].frame()
     }
 
-    fn void_tag(&self, step: &Step<'_>, part: Part<'_>) -> Tag {
-        parts_tag(step, part)
+    fn void_tag(&self, step: &Step<'_>, at: usize) -> Tag {
+        parts_tag(step, at)
     }
 
     /// First this rank's own blocks, then those of the others.
@@ -280,8 +283,13 @@ impl InParts for SparseAllReduce {
     }
 
     /// Owners have checked that sums are finite.
-    fn conclude(&mut self, step: &mut Step<'_>, _: &Parts, mean: &mut [f32]) -> Result<(), ExchangeError> {
-        let broken = divide(mean, step.members().len());
+    fn conclude(
+        &mut self,
+        step: &mut Step<'_>,
+        part: Part<'_>,
+        mean: &mut [f32],
+    ) -> Result<(), ExchangeError> {
+        let broken = divide(&mut mean[range_of(part.units)], step.members().len());
         debug_assert_eq!(broken, None);
         Ok(())
     }
@@ -305,8 +313,8 @@ impl InParts for SparseAllReduce {
 }
 
 /// The tag of values that owners receive, for a part.
-fn parts_tag(step: &Step<'_>, part: Part<'_>) -> Tag {
-    step.tag.chunk(2 * part.at as u32)
+fn parts_tag(step: &Step<'_>, at: usize) -> Tag {
+    step.tag.chunk(2 * at as u32)
 }
 
 /// The tag of sums that owners send, for a part.
@@ -372,7 +380,7 @@ mod tests {
     #[test]
     fn what_an_owner_says_is_told_by_its_length() {
         assert_eq!(Sum::read(&[]), Sum::Refused);
-        assert_eq!(Sum::read(&7u64.to_le_bytes()), Sum::NonFinite(7));
+        assert_eq!(Sum::read(&[0, 7, 0, 0, 0, 0, 0, 0, 0]), Sum::NonFinite(7));
         assert_eq!(Sum::read(&[0; 24]), Sum::Frame(&[0; 24]));
         assert_eq!(Sum::read(&[0; 7]), Sum::Frame(&[0; 7]));
     }

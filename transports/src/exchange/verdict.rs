@@ -2,13 +2,14 @@
 
 use gradwire::LayoutRef;
 
+use super::error::ExchangeError;
 use super::packet_set::PacketSet;
-use super::void::{Void, VoidMessage};
+use super::void::refusal;
 use crate::rank::{Rank, RankSet};
 
 /// Contributors (their number and each rank as u32 LE, ascending), then the receiver's packet_set if workers
 /// send packets, then the frame of the mean. Without contributors the step failed. Then only the rank that
-/// made it void and its void frame follow, if there is such a rank. Returns where the frame begins.
+/// made it void or failed follows, if there is such a rank, and what it sent. Returns where the frame begins.
 pub(super) fn write(
     contributors: &[Rank],
     packet_set: Option<&PacketSet>,
@@ -26,16 +27,16 @@ pub(super) fn write(
     out.len()
 }
 
-/// Adds the rank that made the step void, as u32 LE, and its void frame.
-pub(super) fn write_void(rank: Rank, message: &VoidMessage, out: &mut Vec<u8>) {
+/// Adds the rank that made the step fail, as u32 LE, and its void frame or failure.
+pub(super) fn write_reason(rank: Rank, message: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&rank.0.to_le_bytes());
-    out.extend_from_slice(message.bytes());
+    out.extend_from_slice(message);
 }
 
-/// The rank that made the step void, if the end of a verdict without contributors names one.
-pub(super) fn read_void(rest: &[u8], layout: &LayoutRef<'_>, step: u64) -> Option<Void> {
+/// Why the step failed, if the end of a verdict without contributors says so.
+pub(super) fn read_reason(rest: &[u8], layout: &LayoutRef<'_>, step: u64) -> Option<ExchangeError> {
     let (rank, message) = rest.split_first_chunk()?;
-    Void::read(Rank(u32::from_le_bytes(*rank)), message, layout, step)
+    refusal(Rank(u32::from_le_bytes(*rank)), message, layout, step)
 }
 
 /// Writes the contributors, which must be members, to `arrived`. If there is a `packet_set`, writes to it
@@ -67,6 +68,7 @@ mod tests {
     use gradwire::format::{CodecId, VoidFrame};
 
     use super::*;
+    use crate::exchange::void::VoidMessage;
 
     #[test]
     fn verdicts_round_trip_and_strange_ones_are_refused() {
@@ -88,11 +90,11 @@ mod tests {
         let (mut verdict, mut arrived, layout) = (Vec::new(), Vec::new(), LayoutRef::flat(10));
         let frame = VoidFrame { codec: CodecId::new(3), step: 5, index: 9 };
         write(&[], None, b"", &mut verdict);
-        write_void(Rank(2), &VoidMessage::new(&frame, &layout), &mut verdict);
+        write_reason(Rank(2), VoidMessage::new(&frame, &layout).bytes(), &mut verdict);
         let rest = read(&verdict, &RankSet::contiguous(4), &mut arrived, None).unwrap();
-        assert_eq!(read_void(rest, &layout, 5), Some(Void { rank: Rank(2), index: 9 }));
-        assert_eq!((read_void(rest, &layout, 6), read_void(rest, &LayoutRef::flat(9), 5)), (None, None));
-        assert!((0..rest.len()).all(|cut| read_void(&rest[..cut], &layout, 5).is_none()));
+        assert_eq!(read_reason(rest, &layout, 5), Some(ExchangeError::Void { rank: Rank(2), index: 9 }));
+        assert_eq!((read_reason(rest, &layout, 6), read_reason(rest, &LayoutRef::flat(9), 5)), (None, None));
+        assert!((0..rest.len()).all(|cut| read_reason(&rest[..cut], &layout, 5).is_none()));
     }
 
     #[test]

@@ -1,16 +1,17 @@
 //! A rank whose gradient cannot be encoded tells all others, so that none waits for it. The step is void for
-//! all.
+//! all. So does a rank that fails in its caller's code, with a text.
 //!
 //! It sends a void frame (FORMAT.md, section 4.2). On routes that carry frames, the void frame takes the
 //! place of the frame that the rank would have sent next. A rank that waits for that frame, or for the frame
 //! of another rank, finds it. On routes that carry payloads, it is a *note*: a message of its own, in a unit
 //! that no round has. A rank that waits there for a message finds it too. A rank that has its message never
-//! looks.
+//! looks. A failure takes the same places.
 
 use gradwire::LayoutRef;
 use gradwire::format::VoidFrame;
 
 use super::error::ExchangeError;
+use super::version;
 use crate::rank::Rank;
 use crate::tag::Tag;
 
@@ -56,12 +57,77 @@ impl From<Void> for ExchangeError {
     }
 }
 
+/// The longest text of a failure in bytes.
+const MAX_TEXT: usize = 512;
+
+/// The beginning of a text that travels, cut between two characters.
+pub(super) fn cut_text(text: &str) -> &str {
+    let end = (0..=text.len().min(MAX_TEXT)).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+    &text[..end]
+}
+
+/// A failure of a caller's own as it travels: the [version](super::version) and its text.
+#[derive(Debug)]
+pub(super) struct Failure;
+
+impl Failure {
+    pub(super) fn write(text: &str, out: &mut Vec<u8>) {
+        version::begin(version::FAILURE, out);
+        out.extend_from_slice(cut_text(text).as_bytes());
+    }
+
+    /// The text of a message that is a failure.
+    pub(super) fn read(rank: Rank, message: &[u8]) -> Option<String> {
+        let Ok(Some((version::FAILURE, text))) = version::split(rank, message) else { return None };
+        Some(text_of(text))
+    }
+}
+
+/// The text in bytes that a peer has sent.
+pub(super) fn text_of(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_TEXT)]).into_owned()
+}
+
+/// Why there is no message of `rank` in the place of this one: it is void, it has failed, or it has another
+/// version. `None` for any other message.
+pub(super) fn refusal(
+    rank: Rank,
+    message: &[u8],
+    layout: &LayoutRef<'_>,
+    step: u64,
+) -> Option<ExchangeError> {
+    if let Err(other) = version::split(rank, message) {
+        return Some(other);
+    }
+    let failed = Failure::read(rank, message).map(|text| ExchangeError::Failed { rank, text });
+    failed.or_else(|| Void::read(rank, message, layout, step).map(Into::into))
+}
+
 /// The tag of notes.
 pub(crate) fn note_tag(step: Tag) -> Tag {
     step.unit(u32::MAX).chunk(0)
 }
 
-/// Whether a message may be a void frame, by its length.
-pub(super) fn is_void_frame(message: &[u8]) -> bool {
-    message.len() <= VoidFrame::MAX_BYTES
+/// Whether a message may take the place of another, by its length.
+pub(super) fn is_short(message: &[u8]) -> bool {
+    message.len() <= VoidFrame::MAX_BYTES.max(2 + MAX_TEXT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_is_cut_between_two_characters() {
+        let mut message = Vec::new();
+        for (text, len) in
+            [("", 0), ("broken", 6), (&"é".repeat(300), 512), (&format!("a{}", "é".repeat(300)), 511)]
+        {
+            Failure::write(text, &mut message);
+            let read = Failure::read(Rank(1), &message).unwrap();
+            assert!(text.starts_with(&read) && read.len() == len && is_short(&message));
+        }
+        assert_eq!(Failure::read(Rank(1), b"GW\x01"), None);
+        assert_eq!(Failure::read(Rank(1), &[0xe1, 1, 0xff]), Some("\u{fffd}".to_owned()));
+    }
 }

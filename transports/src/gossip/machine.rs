@@ -290,7 +290,7 @@ impl Machine for Mixer {
         self.port.not_here(rank);
     }
 
-    fn fail(&mut self, error: TransportError) {
+    fn network_failed(&mut self, error: TransportError) {
         self.port.fail(error);
     }
 

@@ -27,7 +27,7 @@ fn run(case: &Case) {
     run_all(
         case.name,
         |seed| Schedule::new(case, seed).run(),
-        |seen: &rules::Seen| seen.is_complete(is_served),
+        |seen: &rules::Seen| seen.is_complete(is_served, case.adds),
     );
 }
 
@@ -58,11 +58,12 @@ fn run_all<S: AddAssign + Debug + Default>(
 }
 
 macro_rules! routes {
-    ($($name:ident: $rules:expr, $route:expr, $rounding:expr;)*) => {
+    ($adds:expr => $($name:ident: $rules:expr, $route:expr, $rounding:expr;)*) => {
         $(
             #[test]
             fn $name() {
-                run(&Case { name: stringify!($name), rules: $rules, route: $route, rounding: $rounding });
+                let (name, rules, route, rounding) = (stringify!($name), $rules, $route, $rounding);
+                run(&Case { name, rules, route, rounding, adds: $adds });
             }
         )*
     };
@@ -78,7 +79,7 @@ fn server(downlink: &str) -> Route {
     Route::Server(ServerOptions { downlink, ..ServerOptions::default() })
 }
 
-routes! {
+routes! { false =>
     all_gather: "topk:density=0.2,unit=tensor", AllGather, 1e-5;
     all_gather_without_memory: "none", AllGather, 1e-5;
     all_gather_of_groups: "w=none; b=topk:density=0.5; topk:density=0.2,unit=tensor", AllGather, 1e-5;
@@ -95,4 +96,15 @@ routes! {
     served: "topk:density=0.2,unit=tensor", server("none"), 1e-5;
     served_by_groups: "v=none; topk:density=0.3,unit=tensor", server("topk:density=0.4"), 1e-5;
     served_by_packets: "none:max_packet_bytes=64", server("none"), 1e-5;
+}
+
+// Parts that are added one by one.
+routes! { true =>
+    added_frames: "topk:density=0.2,unit=tensor", AllGather, 1e-5;
+    added_frames_without_memory: "qsgd:bits=8,unit=tensor", AllGather, 0.2;
+    added_frames_of_groups: "w=none; b=topk:density=0.5; topk:density=0.2,unit=tensor", AllGather, 1e-5;
+    added_sums: "w=none; b=none; none", Owners { wire: F32 }, 1e-5;
+    added_sums_with_memory: "randomk:density=0.3,unit=tensor", Owners { wire: F32 }, 1e-5;
+    added_sums_of_groups: "v=none; randomk:density=0.3,unit=tensor", Owners { wire: F32 }, 1e-5;
+    added_sums_of_two_rounds: "maxnorm:bits=6,unit=tensor", Owners { wire: Bf16 }, 1.0;
 }

@@ -5,7 +5,7 @@ use std::ops::AddAssign;
 use gradwire_transports::exchange::ExchangeError;
 use gradwire_transports::{Rank, Tag};
 
-use super::schedule::{End, Schedule};
+use super::schedule::{self, End, Schedule};
 
 /// How often steps ended in each way.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,14 +14,20 @@ pub(crate) struct Seen {
     void: u64,
     failed: u64,
     undecided: u64,
+    /// Ranks that were told what another rank's caller says.
+    told: u64,
+    /// Parts whose mean was there before the step was over, and parts that were void.
+    parts: u64,
+    void_parts: u64,
 }
 
 impl Seen {
     /// Whether every way was seen. Where a server decides, every rank knows how the step ended or has no
     /// answer.
-    pub(crate) fn is_complete(&self, is_served: bool) -> bool {
-        let is_decided = (self.undecided > 0) != is_served;
-        is_decided && [self.means, self.void, self.failed].iter().all(|count| *count > 0)
+    pub(crate) fn is_complete(&self, is_served: bool, adds: bool) -> bool {
+        let is_decided = (self.undecided > 0) != is_served && self.told > 0;
+        let has_parts = !adds || self.parts > 0 && self.void_parts > 0;
+        is_decided && has_parts && [self.means, self.void, self.failed].iter().all(|count| *count > 0)
     }
 }
 
@@ -31,6 +37,9 @@ impl AddAssign for Seen {
         self.void += other.void;
         self.failed += other.failed;
         self.undecided += other.undecided;
+        self.told += other.told;
+        self.parts += other.parts;
+        self.void_parts += other.void_parts;
     }
 }
 
@@ -58,14 +67,54 @@ pub(crate) fn check(schedule: &Schedule) -> Seen {
                     seen.undecided += 1;
                 }
                 Err(error) if error.is_void() => seen.void += 1,
+                Err(ExchangeError::Failed { rank: by, text }) => {
+                    let said = schedule::text(*by, step as u64);
+                    let is_cut = schedule.is_lossy && said.starts_with(text);
+                    assert!(*text == said || is_cut, "{rank} was told {text}");
+                    seen.told += u64::from(by != rank);
+                }
                 Err(_) => seen.failed += 1,
             }
             conserves(schedule, *rank, end);
         }
+        same_parts(schedule, &ends, &mut seen);
+        told(schedule, &ends);
         agree(schedule, &ends);
         applied(schedule, &ends);
     }
     seen
+}
+
+/// The mean of a part has the same bits wherever it was there, and stays as it is.
+fn same_parts(schedule: &Schedule, ends: &[(Rank, &End)], seen: &mut Seen) {
+    for (at, units) in schedule.parts.iter().enumerate() {
+        let mut first: Option<(Rank, &Vec<u32>)> = None;
+        for (rank, end) in ends {
+            let Some(given) = end.given.get(at) else { continue };
+            seen.void_parts += u64::from(given.is_none());
+            let Some(given) = given else { continue };
+            seen.parts += 1;
+            let (other, same) = *first.get_or_insert((*rank, given));
+            assert!(given == same, "part {at}: {rank} and {other} have different means");
+            if let Ok((mean, _)) = &end.outcome {
+                let now: Vec<u32> = schedule.bits_of(units, mean);
+                assert!(now == *given, "part {at} has changed at {rank}");
+            }
+        }
+    }
+}
+
+/// Where nothing is lost, no rank goes on when another one says that it fails.
+fn told(schedule: &Schedule, ends: &[(Rank, &End)]) {
+    let says = |(rank, end): &(Rank, &End)| matches!(&end.outcome, Err(ExchangeError::Failed { rank: by, .. }) if by == rank);
+    if schedule.is_lossy || schedule.has_deaths || !ends.iter().any(says) {
+        return;
+    }
+    for (rank, end) in ends {
+        let is_told =
+            |error: &ExchangeError| error.is_void() || matches!(error, ExchangeError::Failed { .. });
+        assert!(end.outcome.as_ref().is_err_and(is_told), "{rank} is not told: {:?}", end.outcome);
+    }
 }
 
 /// All have the same mean, or none has one; only a rank that cannot know may differ. Where the job ends, some
@@ -104,7 +153,7 @@ fn may_be_undecided(schedule: &Schedule, step: u64, rank: Rank, heard: &[(Rank, 
     let mut others = schedule.peers.iter().map(|peer| peer.rank).filter(|other| *other != rank);
     let misses_a_vote = others.clone().any(|from| !heard(VOTE, from, &is_vote));
     let has_a_word = others.any(|from| heard(WORD, from, &|bytes| bytes == [YES] || bytes == [NO]));
-    schedule.is_lossy && misses_a_vote && !has_a_word
+    (schedule.is_lossy || schedule.has_deaths) && misses_a_vote && !has_a_word
 }
 
 /// Sent + kept = residual + gradient. A step without a mean has sent nothing.
@@ -116,7 +165,12 @@ fn conserves(schedule: &Schedule, rank: Rank, end: &End) {
         Ok(_) => &ExchangeError::NotStarted,
         Err(error) => error,
     };
-    let is_own = matches!(error, ExchangeError::Encode(_));
+    let is_own = match error {
+        ExchangeError::Failed { rank: by, .. } => *by == rank,
+        error => matches!(error, ExchangeError::Encode(_)),
+    };
+    // So it is with a part that cannot be encoded after another rank has failed.
+    let is_own = is_own || grad.iter().any(|value| !value.is_finite());
     let is_undone = schedule.undoes && error.is_void();
     for at in 0..grad.len() {
         let all = if schedule.keeps[at] { before[at] + grad[at] } else { before[at] };

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use gradwire::plan::{Plan, ToPlan};
 use gradwire::rules::Rules;
-use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
-use gradwire_transports::exchange::{Care, Exchange, ExchangeError, Progress, Report, Route, Setting};
+use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey, Unit};
+use gradwire_transports::exchange::{
+    Care, Exchange, ExchangeError, NewPart, PartState, Progress, Report, Route, Setting,
+};
 use gradwire_transports::inbox::InboxLimits;
 use gradwire_transports::{Membership, Rank, RankSet, Tag, TransportError};
 
@@ -19,6 +21,8 @@ pub(crate) struct Case {
     pub(crate) route: Route,
     /// How far sums may be off, for the largest of them.
     pub(crate) rounding: f64,
+    /// Whether parts are added one by one.
+    pub(crate) adds: bool,
 }
 
 impl Case {
@@ -70,6 +74,13 @@ pub(crate) struct Peer {
     stopped: u64,
     is_dead: bool,
     retry: u64,
+    /// The next part to add, and when.
+    next: usize,
+    next_at: u64,
+    /// Of each part, the bits of its mean when it was first there; `None` for one that is void.
+    given: Vec<Option<Vec<u32>>>,
+    /// After so many pieces of work, this rank says that it fails.
+    fails_after: Option<u64>,
     pub(crate) ends: Vec<End>,
     /// The votes and words that it has been given.
     pub(crate) heard: Vec<(Rank, Tag, Vec<u8>)>,
@@ -81,6 +92,7 @@ pub(crate) struct End {
     pub(crate) grad: Vec<f32>,
     pub(crate) before: Vec<f32>,
     pub(crate) after: Vec<f32>,
+    pub(crate) given: Vec<Option<Vec<u32>>>,
     /// How many votes and words it had been given by then.
     pub(crate) heard: usize,
 }
@@ -99,6 +111,11 @@ pub(crate) struct Schedule {
     pub(crate) keeps: Vec<bool>,
     pub(crate) rounding: f64,
     pub(crate) steps: u64,
+    /// The units of each part, if parts are added.
+    pub(crate) parts: Vec<Vec<u32>>,
+    units: Vec<Unit>,
+    /// Whether all ranks vote at the end of each step.
+    votes: bool,
     draws: Draws,
     now: u64,
     patience: u64,
@@ -125,7 +142,7 @@ impl Schedule {
             is_narrow,
         };
         let has_deaths = !is_lossy && draws.percent(15);
-        let parts = 1 + draws.below(4) as usize;
+        let (parts, votes) = (1 + draws.below(4) as usize, draws.percent(50));
         let plan = case.plan();
         let (is_served, has_packets) = match &case.route {
             Route::Server(_) => (true, case.rules.contains("max_packet_bytes")),
@@ -141,7 +158,10 @@ impl Schedule {
                 exchange.set_quorum(quorum);
                 exchange.set_patience(Duration::from_nanos(waits));
             }
-            if parts > 1 && !matches!(case.route, Route::Tree { .. } | Route::Server(_)) {
+            if votes {
+                exchange = exchange.voting();
+            }
+            if parts > 1 && !case.adds && !matches!(case.route, Route::Tree { .. } | Route::Server(_)) {
                 exchange = exchange.pipelined(parts).unwrap();
             }
             if undoes {
@@ -163,11 +183,22 @@ impl Schedule {
                 stopped: 0,
                 is_dead: false,
                 retry: u64::MAX,
+                next: 0,
+                next_at: 0,
+                given: Vec::new(),
+                fails_after: None,
                 ends: Vec::new(),
                 heard: Vec::new(),
             }
         });
         let peers = peers.collect();
+        let mut units: Vec<u32> = plan.units().iter().map(|unit| unit.id).collect();
+        let mut dealt = Vec::new();
+        while case.adds && !units.is_empty() {
+            let mut part: Vec<u32> = units.extract_if(.., |_| draws.percent(50)).collect();
+            part.sort_unstable();
+            dealt.extend(Some(part).filter(|part| !part.is_empty()));
+        }
         let patience = if is_lossy { 500 + draws.below(20_000) } else { u64::MAX };
         Self {
             peers,
@@ -180,11 +211,20 @@ impl Schedule {
             keeps,
             rounding: case.rounding,
             steps: 1 + draws.below(3),
+            parts: dealt,
+            units: plan.units().to_vec(),
+            votes: is_lossy || votes || case.adds,
             draws,
             now: 0,
             patience,
             news: Vec::new(),
         }
+    }
+
+    /// The bits of the values of some units.
+    pub(crate) fn bits_of(&self, units: &[u32], values: &[f32]) -> Vec<u32> {
+        let values = units.iter().flat_map(|id| &values[self.units[*id as usize].range()]);
+        values.map(|value| value.to_bits()).collect()
     }
 
     pub(crate) fn run(mut self) -> Seen {
@@ -215,7 +255,9 @@ impl Schedule {
     /// When something happens next.
     fn next_event(&self, death: Option<u64>) -> Option<u64> {
         let of_peer = |peer: &Peer| {
-            let deadline = peer.exchange.deadline().min(peer.retry);
+            let is_adding = peer.stage == Stage::Encoding && self.adds();
+            let added = if is_adding { peer.next_at } else { u64::MAX };
+            let deadline = peer.exchange.deadline().min(peer.retry).min(added);
             let at = match peer.stage {
                 Stage::Over => return None,
                 _ if peer.is_dead => return None,
@@ -307,8 +349,19 @@ impl Schedule {
         let membership = Membership { epoch: 0, ranks };
         let setting = Setting { rank: peer.rank, membership, is_fail_stop: !self.is_lossy };
         let by = now.saturating_add(patience);
-        peer.exchange.begin(setting, key, peer.memory.as_ref(), now, by).unwrap();
+        (peer.next, peer.next_at, peer.given) = (0, now, vec![None; self.parts.len()]);
+        if self.parts.is_empty() {
+            peer.exchange.begin(setting, key, peer.memory.as_ref(), now, by).unwrap();
+        } else {
+            peer.exchange.begin_in_parts(setting, key, peer.memory.as_ref(), now, by).unwrap();
+            peer.mean.fill(0.0);
+        }
         (peer.stage, peer.by) = (Stage::Encoding, by);
+        // Without votes it can tell the others only before all is encoded.
+        // So can a worker, and the server until it answers.
+        let is_late = if self.is_served { at == 0 } else { self.votes };
+        let (fails, later) = (self.draws.percent(3), self.draws.below(if is_late { 30 } else { 1 }));
+        self.peers[at].fails_after = Some(later).filter(|_| fails);
     }
 
     /// Sends what finds room.
@@ -379,6 +432,16 @@ impl Schedule {
     /// One piece of work; returns whether there may be more.
     fn work(&mut self, at: usize) -> bool {
         let (world, now) = (self.peers.len(), self.now);
+        if matches!(self.peers[at].stage, Stage::Encoding | Stage::Completing) {
+            let peer = &mut self.peers[at];
+            if peer.fails_after == Some(0) {
+                peer.exchange.fail(&text(peer.rank, peer.step));
+            }
+            peer.fails_after = peer.fails_after.and_then(|after| after.checked_sub(1));
+        }
+        if self.peers[at].stage == Stage::Encoding && self.adds() {
+            return self.add(at);
+        }
         let peer = &mut self.peers[at];
         let outcome = match peer.stage {
             Stage::Encoding => match peer.exchange.encode(Grad::F32(&peer.grad), peer.memory.as_mut(), now) {
@@ -412,7 +475,8 @@ impl Schedule {
         let after =
             peer.memory.as_ref().map_or_else(|| vec![0.0; peer.grad.len()], |m| m.residual().to_vec());
         let (grad, before) = (std::mem::take(&mut peer.grad), std::mem::take(&mut peer.before));
-        peer.ends.push(End { outcome, grad, before, after, heard: peer.heard.len() });
+        let (given, heard) = (std::mem::take(&mut peer.given), peer.heard.len());
+        peer.ends.push(End { outcome, grad, before, after, given, heard });
         peer.step += 1;
         // Where ranks die, the job ends with the first step that fails.
         let leaves = self.has_deaths && peer.ends.last().is_some_and(|end| end.outcome.is_err());
@@ -426,4 +490,84 @@ impl Schedule {
         }
         false
     }
+
+    fn adds(&self) -> bool {
+        !self.parts.is_empty()
+    }
+
+    /// Adds the next part, if it is time, or works on those that were added. Returns whether there may be
+    /// more to do.
+    fn add(&mut self, at: usize) -> bool {
+        let (now, patience) = (self.now, self.patience);
+        let peer = &self.peers[at];
+        if peer.next_at <= now && peer.next < self.parts.len() {
+            self.add_next(at);
+            return true;
+        }
+        let is_last = peer.next == self.parts.len() && peer.next_at <= now;
+        let peer = &mut self.peers[at];
+        match peer.exchange.advance(&mut peer.mean, peer.memory.as_mut(), now) {
+            Ok(Progress::Worked(_)) => {}
+            Ok(_) if is_last => {
+                peer.stage = Stage::Completing;
+                peer.by = now.saturating_add(patience);
+            }
+            Ok(_) => {
+                self.look(at);
+                return false;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        self.look(at);
+        true
+    }
+
+    fn add_next(&mut self, at: usize) {
+        let ids = &self.parts[self.peers[at].next];
+        let lacks: Vec<u32> = ids.iter().copied().filter(|_| self.draws.percent(25)).collect();
+        let wait = self.draws.below(300);
+        let peer = &mut self.peers[at];
+        let says = said(peer.rank, peer.step, peer.next);
+        let part = NewPart { units: ids, lacks: &lacks, says: &says };
+        // Of a unit that it lacks, the gradient is not read.
+        lacks.iter().for_each(|id| peer.grad[self.units[*id as usize].range()].fill(f32::NAN));
+        let added = peer.exchange.add(&part, Grad::F32(&peer.grad), peer.memory.as_mut(), self.now);
+        assert_eq!(added, Ok(peer.next));
+        lacks.iter().for_each(|id| peer.grad[self.units[*id as usize].range()].fill(0.0));
+        (peer.next, peer.next_at) = (peer.next + 1, self.now + wait);
+    }
+
+    /// Looks at the parts of a step.
+    fn look(&mut self, at: usize) {
+        for (number, units) in self.parts.iter().enumerate() {
+            let (peer, ranks) = (&self.peers[at], self.peers.iter().map(|peer| peer.rank));
+            let values = self.bits_of(units, &peer.mean);
+            match peer.exchange.part(number) {
+                Some(PartState::Void) => {
+                    assert!(
+                        values.iter().all(|bits| f32::from_bits(*bits).is_nan()),
+                        "a void part has values"
+                    );
+                }
+                Some(PartState::Complete) if peer.given[number].is_none() => {
+                    for rank in ranks {
+                        let said = said(rank, peer.step, number);
+                        assert_eq!(peer.exchange.said(number, rank), Some(&said[..]), "part {number}");
+                    }
+                    self.peers[at].given[number] = Some(values);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// What a rank says with a part.
+fn said(rank: Rank, step: u64, part: usize) -> Vec<u8> {
+    format!("{rank} at {step}").repeat(part).into_bytes()
+}
+
+/// What a rank says that fails.
+pub(crate) fn text(rank: Rank, step: u64) -> String {
+    format!("{rank} has no batch for step {step}")
 }

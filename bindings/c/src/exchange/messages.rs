@@ -240,7 +240,7 @@ pub unsafe extern "C" fn gw_exchange_not_here(exchange: *mut gw_exchange, rank: 
 pub unsafe extern "C" fn gw_exchange_fail(exchange: *mut gw_exchange) -> gw_result {
     // SAFETY: the caller's pointers are what the manual says.
     boundary(|| unsafe {
-        object_mut(exchange)?.exchange.fail(TransportError::Closed);
+        object_mut(exchange)?.exchange.network_failed(TransportError::Closed);
         Ok(())
     })
 }

@@ -1,0 +1,123 @@
+//! A step whose parts are added one by one, while earlier ones travel.
+//!
+//! [`begin_in_parts`](Exchange::begin_in_parts), [`add`](Exchange::add) for each part, and
+//! [`advance`](Exchange::advance) whenever something may have arrived: the mean of a part is there as soon as
+//! [`part`](Exchange::part) says so. [`complete`](Exchange::complete) ends the step.
+
+use gradwire::{Grad, Memory, StepKey};
+
+use super::error::ExchangeError;
+use super::machine::Setting;
+use super::parts::{NewPart, PartState};
+use super::report::Progress;
+use super::{Exchange, State};
+use crate::rank::Rank;
+
+/// Calls `$call` with the pipeline of a route that takes parts; other routes are an error.
+macro_rules! with_pipeline {
+    ($state:expr, $route:ident => $call:expr) => {
+        match $state {
+            State::AllGather($route) => $call,
+            State::Owners($route) => $call,
+            State::SparseAllReduce(_) => Err(ExchangeError::NoParts { route: "sparse all-reduce" }),
+            State::AllReduce(_) => Err(ExchangeError::NoParts { route: "a ring, a tree or a library" }),
+            State::Server(_) => Err(ExchangeError::NoParts { route: "a server" }),
+        }
+    };
+}
+
+impl Exchange {
+    /// Begins a step without parts, as [`begin`](Self::begin). All ranks [`add`](Self::add) the same units in
+    /// the same order, whenever they have their gradients. All ranks vote at the end of such a step.
+    ///
+    /// # Errors
+    /// `Busy`; `NoParts` for routes other than [`Route::AllGather`](super::Route::AllGather) and
+    /// [`Route::Owners`](super::Route::Owners); `RoundsFirst` for a codec with rounds before its frame, which
+    /// needs all of the gradient.
+    pub fn begin_in_parts(
+        &mut self,
+        setting: Setting,
+        key: StepKey,
+        memory: Option<&Memory<'_>>,
+        now: u64,
+        by: u64,
+    ) -> Result<(), ExchangeError> {
+        self.require_idle()?;
+        with_pipeline!(&self.route, _route => Ok(()))?;
+        let group = &self.plan.groups()[0];
+        if group.codec().rounds_first().is_some() {
+            return Err(ExchangeError::RoundsFirst { codec: group.name() });
+        }
+        self.begin_step(setting, key, memory, now, by, true)
+    }
+
+    /// Adds a part: encodes it, and queues its first messages. Returns its number, from 0. Of the gradient,
+    /// only the units of the part are read, less those that this rank lacks. Of these, a frame holds nothing
+    /// and the residual stays; a sum takes them as zeros.
+    ///
+    /// If the gradient cannot be encoded, or the step has failed before, [`complete`](Self::complete) returns
+    /// that error.
+    ///
+    /// # Errors
+    /// `BadPart`, and the step goes on as if there had been no call. `NotStarted` in any other step.
+    ///
+    /// # Panics
+    /// When the gradient or the memory has another length than the layout.
+    pub fn add(
+        &mut self,
+        part: &NewPart<'_>,
+        grad: Grad<'_>,
+        mut memory: Option<&mut Memory<'_>>,
+        now: u64,
+    ) -> Result<usize, ExchangeError> {
+        assert_eq!(grad.len(), self.layout.len(), "gradient and layout differ in length");
+        self.require_parts()?;
+        self.port.now = now;
+        let (mut step, route) = self.step()?;
+        with_pipeline!(route, route => route.add(&mut step, part, grad, &mut memory))
+    }
+
+    /// Does one piece of the work on the parts that were added. `Done` once the mean of each is in `mean`,
+    /// which is the same in every call of a step: call again after the next [`add`](Self::add).
+    ///
+    /// If the step fails, whatever has no mean yet becomes NaN, and so do the parts that are added later;
+    /// this is then done as soon as the others are told.
+    ///
+    /// # Errors
+    /// `NotStarted` without such a step, or once `complete` was called.
+    ///
+    /// # Panics
+    /// When `mean` or the memory has another length than the layout.
+    pub fn advance(
+        &mut self,
+        mean: &mut [f32],
+        mut memory: Option<&mut Memory<'_>>,
+        now: u64,
+    ) -> Result<Progress<()>, ExchangeError> {
+        assert_eq!(mean.len(), self.layout.len(), "mean and layout differ in length");
+        self.require_parts()?;
+        self.port.now = now;
+        let (mut step, route) = self.step()?;
+        let progress = with_pipeline!(route, route => route.advance(&mut step, mean, &mut memory))?;
+        Ok(self.send_first(progress))
+    }
+
+    /// How far a part of the last step is; `None` if there is no such part. The mean of a part has the same
+    /// bits at all ranks, in whatever order messages arrive, but only [`complete`](Self::complete) says
+    /// whether the step holds.
+    pub fn part(&self, at: usize) -> Option<PartState> {
+        with_pipeline!(&self.route, route => Ok(route.part_state(at))).ok()?
+    }
+
+    /// What a member said with a part of the last step that is complete.
+    pub fn said(&self, part: usize, rank: Rank) -> Option<&[u8]> {
+        let members = self.port.members();
+        let position = if rank == self.port.rank() { None } else { Some(members.ranks.position(rank)?) };
+        let message = with_pipeline!(&self.route, route => Ok(route.headed(part, position))).ok()??;
+        super::head::said(message)
+    }
+
+    fn require_parts(&self) -> Result<(), ExchangeError> {
+        if self.started.is_some() && self.port.is_open { Ok(()) } else { Err(ExchangeError::NotStarted) }
+    }
+}

@@ -1,0 +1,351 @@
+//! Payloads of linear codecs, each segment summed by its owner in rank order. All units of a part travel
+//! together: in each round, a rank sends a peer one message with its segments of all payloads.
+//!
+//! An added part begins with a [head](super::head) from every rank to all others. A unit that no rank has a
+//! gradient of has no rounds: its mean is zero, and all memories stay as they are. A rank that lacks a unit
+//! which another rank has takes part with a gradient of zeros.
+
+use gradwire::{DecodeError, Grad, Memory, Unit};
+
+use super::all_reduce::{drain_units, require_finite};
+use super::error::ExchangeError;
+use super::head::{self, Head};
+use super::parts::{InParts, Part, Polled};
+use super::payload::{UnitRounds, require_workers};
+use super::port::{Body, Care};
+use super::report::Work;
+use super::step::Step;
+use super::version;
+use super::void::note_tag;
+use crate::collective::{self, Hop, Turn, Wire};
+use crate::error::TransportError;
+use crate::tag::{Tag, Wanted};
+
+#[derive(Debug)]
+pub(super) struct Owners {
+    wire: Wire,
+    incoming: Vec<u8>,
+    /// In the order of the parts.
+    units: Vec<UnitRounds>,
+    parts: Vec<PartState>,
+    /// As long as the longest unit that this rank lacked.
+    zeros: Vec<f32>,
+    frame_bytes: usize,
+    held: usize,
+}
+
+/// A part of the step.
+#[derive(Debug, Default)]
+struct PartState {
+    /// The head of this rank, and by position those of the others, and how many were taken.
+    own: Vec<u8>,
+    heads: Vec<Vec<u8>>,
+    next: usize,
+    /// The current round, its hops that were made, and up to which hop messages are expected.
+    round: u32,
+    hop: usize,
+    expected: usize,
+}
+
+impl PartState {
+    fn begin_round(&mut self, round: u32) {
+        (self.round, self.hop, self.expected) = (round, 0, 0);
+    }
+}
+
+impl Owners {
+    pub(super) fn new(wire: Wire, units: usize) -> Self {
+        let units = (0..units).map(|_| UnitRounds::default()).collect();
+        let (incoming, parts, zeros) = Default::default();
+        Self { wire, incoming, units, parts, zeros, frame_bytes: 0, held: 0 }
+    }
+
+    /// The hops of the part's current round.
+    fn path(&self, step: &Step<'_>, part: Part<'_>) -> Result<collective::Owners, TransportError> {
+        let tag = step.tag.unit(part.units[0].id).chunk(self.parts[part.at].round);
+        collective::Owners::new(step.rank(), step.port.members().clone(), tag)
+    }
+
+    /// The units of a part whose rounds are not over.
+    fn active<'p>(&mut self, part: Part<'p>) -> impl Iterator<Item = (&mut UnitRounds, &'p Unit)> {
+        let units = self.units[part.first..].iter_mut().zip(part.units);
+        units.filter(|(rounds, _)| rounds.round.is_some())
+    }
+
+    /// The bytes of all payloads of a part in a hop.
+    fn bytes(
+        &mut self,
+        step: &Step<'_>,
+        part: Part<'_>,
+        path: &collective::Owners,
+        hop: usize,
+    ) -> Result<usize, TransportError> {
+        let wire = self.wire;
+        let active = self.active(part);
+        let bytes = active.map(|(rounds, unit)| {
+            rounds.with_payload(step.plan, unit, wire, |data| Ok(path.bytes(hop, &data)))
+        });
+        bytes.sum()
+    }
+
+    /// Sends what is to be sent before the next message is taken.
+    fn send_hops(&mut self, step: &mut Step<'_>, part: Part<'_>) -> Result<(), TransportError> {
+        if self.active(part).next().is_none() {
+            return Ok(());
+        }
+        let path = self.path(step, part)?;
+        while let Some((_, Hop::Send { to, tag })) = path.hop(self.parts[part.at].hop)? {
+            let (hop, wire) = (self.parts[part.at].hop, self.wire);
+            let bytes = self.bytes(step, part, &path, hop)?;
+            let mut out = step.port.lend_for(bytes);
+            for (rounds, unit) in self.active(part) {
+                rounds.with_payload(step.plan, unit, wire, |data| {
+                    path.write(hop, &data, &mut out);
+                    Ok(())
+                })?;
+            }
+            step.port.queue(to, tag, Body::Own(out), Care::Must);
+            self.parts[part.at].hop += 1;
+        }
+        // Those that follow come without another message of this rank.
+        let PartState { hop, expected, .. } = &mut self.parts[part.at];
+        *expected = (*expected).max(*hop);
+        while let Some((_, Hop::Take { from, tag })) = path.hop(*expected)? {
+            step.port.expect(from, tag);
+            *expected += 1;
+        }
+        Ok(())
+    }
+
+    /// Handles the message of a hop, which was taken.
+    fn land(
+        &mut self,
+        step: &Step<'_>,
+        part: Part<'_>,
+        path: &collective::Owners,
+        hop: Hop,
+    ) -> Result<(), TransportError> {
+        let (at, wire) = (self.parts[part.at].hop, self.wire);
+        let (expected, actual) = (self.bytes(step, part, path, at)?, self.incoming.len());
+        if let Hop::Take { from, tag } = hop
+            && expected != actual
+        {
+            return Err(TransportError::WrongLength { from, tag, expected, actual });
+        }
+        let incoming = std::mem::take(&mut self.incoming);
+        let mut rest = &incoming[..];
+        for (rounds, unit) in self.active(part) {
+            rounds.with_payload(step.plan, unit, wire, |mut data| {
+                let (own, behind) = rest.split_at(path.bytes(at, &data));
+                rest = behind;
+                path.land(at, &mut data, own);
+                Ok(())
+            })?;
+        }
+        self.incoming = incoming;
+        self.parts[part.at].hop += 1;
+        Ok(())
+    }
+
+    /// Turns reduced payloads into the next round, or into means.
+    fn advance(
+        &mut self,
+        step: &mut Step<'_>,
+        part: Part<'_>,
+        mean: &mut [f32],
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<Polled, TransportError> {
+        let wire = self.wire;
+        let advance =
+            |(rounds, unit): (&mut UnitRounds, &Unit)| rounds.advance(step, unit, wire, mean, memory);
+        self.frame_bytes += self.active(part).map(advance).sum::<usize>();
+        let round = self.parts[part.at].round;
+        self.parts[part.at].begin_round(round + 1);
+        self.send_hops(step, part)?;
+        Ok(if self.active(part).next().is_some() { Polled::More } else { Polled::Complete })
+    }
+
+    /// Takes the next head. After the last one, the rounds of the units begin that some rank has.
+    fn take_head(
+        &mut self,
+        step: &mut Step<'_>,
+        part: Part<'_>,
+        mean: &mut [f32],
+    ) -> Result<Polled, ExchangeError> {
+        let (members, me) = (step.members(), step.rank());
+        let PartState { heads, next, .. } = &mut self.parts[part.at];
+        heads.resize_with(heads.len().max(members.len()), Vec::new);
+        if let Some(&rank) = members.as_slice().get(*next) {
+            if rank != me {
+                if !step.port.take_named(
+                    (rank, head_tag(step.tag, part.at)),
+                    &mut heads[*next],
+                    step.layout,
+                )? {
+                    return Ok(Polled::Waiting);
+                }
+                version::split(rank, &heads[*next])?;
+                let head = Head::read(&heads[*next], part).filter(|head| head.rest.is_empty());
+                head.ok_or(ExchangeError::WrongUnits { rank })?;
+            }
+            *next += 1;
+        }
+        if *next < members.len() {
+            return Ok(Polled::Busy(Work::Exchange));
+        }
+        self.unite(step, part, mean);
+        self.send_hops(step, part)?;
+        Ok(if self.active(part).next().is_some() { Polled::More } else { Polled::Complete })
+    }
+
+    /// Leaves out the units that no rank has a gradient of.
+    fn unite(&mut self, step: &Step<'_>, part: Part<'_>, mean: &mut [f32]) {
+        let (PartState { own, heads, .. }, members) = (&self.parts[part.at], step.members());
+        for (at, unit) in part.units.iter().enumerate() {
+            let mut all = members.iter().zip(heads);
+            let is_somewhere = all.any(|(rank, head)| {
+                let head = if rank == step.rank() { own } else { head };
+                Head::read(head, part).is_some_and(|head| head.is_present(at))
+            });
+            if !is_somewhere {
+                self.units[part.first + at].cancel();
+                mean[unit.range()].fill(0.0);
+            }
+        }
+    }
+}
+
+impl InParts for Owners {
+    const HAS_NOTES: bool = true;
+
+    fn set_parts(&mut self, count: usize) {
+        self.parts.resize_with(self.parts.len().max(count), PartState::default);
+    }
+
+    fn begin_step(&mut self) {
+        (self.frame_bytes, self.held) = (0, 0);
+    }
+
+    /// Begins the units. Only reads the memory: it changes when the means are complete.
+    fn encode(
+        &mut self,
+        step: &mut Step<'_>,
+        part: Part<'_>,
+        grad: Grad<'_>,
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<(), ExchangeError> {
+        assert_eq!(grad.len(), step.layout.len(), "gradient and layout differ in length");
+        require_workers(step, part.units)?;
+        let state = &mut self.parts[part.at];
+        state.begin_round(0);
+        state.next = 0;
+        if part.says.is_some() {
+            head::write(part, &mut state.own);
+        }
+        let mut own = part.own.iter().peekable();
+        for (rounds, unit) in self.units[part.first..].iter_mut().zip(part.units) {
+            let is_here = own.next_if(|own| own.id == unit.id).is_some();
+            if !is_here {
+                self.zeros.resize(self.zeros.len().max(unit.len), 0.0);
+            }
+            let grad = match step.selected {
+                Some(_) => grad,
+                None if is_here => grad.slice(unit.start, unit.len),
+                None => Grad::F32(&self.zeros[..unit.len]),
+            };
+            let held = rounds.begin(step, unit, grad, memory.as_deref())?;
+            self.held += if is_here { held } else { 0 };
+        }
+        Ok(())
+    }
+
+    fn post(&mut self, step: &mut Step<'_>, part: Part<'_>) -> Result<(), ExchangeError> {
+        if part.says.is_none() {
+            return Ok(self.send_hops(step, part)?);
+        }
+        let tag = head_tag(step.tag, part.at);
+        step.send_frame_to_all(tag, part.at, 0);
+        step.expect_from_all(tag);
+        // Other ranks may be at another part by then, so payloads are taken whenever they come.
+        let (members, tag) = (step.members(), step.tag.unit(part.units[0].id));
+        step.others_in(&members).for_each(|(_, from)| step.port.ask(Wanted { from, tag, chunks: u32::MAX }));
+        Ok(())
+    }
+
+    /// Payloads change while they travel, so all other messages have buffers of their own.
+    fn frame(&self, part: usize, _: usize) -> &[u8] {
+        &self.parts[part].own
+    }
+
+    fn void_tag(&self, step: &Step<'_>, _: usize) -> Tag {
+        note_tag(step.tag)
+    }
+
+    fn head_tag(&self, step: &Step<'_>, at: usize) -> Option<Tag> {
+        Some(head_tag(step.tag, at))
+    }
+
+    fn headed(&self, part: usize, position: Option<usize>) -> &[u8] {
+        let state = &self.parts[part];
+        position.map_or(&state.own, |position| &state.heads[position])
+    }
+
+    fn poll(
+        &mut self,
+        step: &mut Step<'_>,
+        part: Part<'_>,
+        mean: &mut [f32],
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<Polled, ExchangeError> {
+        if part.says.is_some() && self.parts[part.at].next < step.members().len() {
+            return self.take_head(step, part, mean);
+        }
+        let path = self.path(step, part)?;
+        let Some((turn, hop)) = path.hop(self.parts[part.at].hop)? else {
+            return Ok(self.advance(step, part, mean, memory)?);
+        };
+        if let Hop::Take { from, tag } = hop
+            && !step.port.take_named((from, tag), &mut self.incoming, step.layout)?
+        {
+            return Ok(Polled::Waiting);
+        }
+        self.land(step, part, &path, hop)?;
+        self.send_hops(step, part)?;
+        let is_summed = turn == Turn::TakeShare
+            && !matches!(path.hop(self.parts[part.at].hop)?, Some((Turn::TakeShare, _)));
+        Ok(if is_summed { Polled::More } else { Polled::Busy(Work::Exchange) })
+    }
+
+    fn conclude(&mut self, _: &mut Step<'_>, part: Part<'_>, mean: &mut [f32]) -> Result<(), ExchangeError> {
+        require_finite(part, mean)
+    }
+
+    /// Every unit keeps all of residual + gradient, also those whose mean was complete.
+    fn give_back(
+        &mut self,
+        step: &Step<'_>,
+        part: Part<'_>,
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<(), DecodeError> {
+        let units = self.units[part.first..].iter_mut().zip(part.units);
+        units.for_each(|(rounds, unit)| rounds.abandon(step, unit, memory));
+        Ok(())
+    }
+
+    fn drain(&mut self, step: &mut Step<'_>) {
+        drain_units(step);
+    }
+
+    fn frame_bytes(&self) -> usize {
+        self.frame_bytes
+    }
+
+    fn held(&self) -> usize {
+        self.held
+    }
+}
+
+/// The tag of the heads of a part.
+fn head_tag(step: Tag, at: usize) -> Tag {
+    step.unit(u32::MAX - 1).chunk(at as u32)
+}
