@@ -182,7 +182,7 @@ fn world(
     let workers = local::world(size).into_iter().map(|inner| {
         let spec = Spec::parse(spec).unwrap();
         let memory = Memory::for_spec(&spec, &layout().as_ref()).unwrap();
-        let mut exchange = Exchange::new(spec, layout(), route.clone()).unwrap().undoing_void_steps();
+        let mut exchange = Exchange::new(spec, layout(), route.clone()).unwrap().undoing();
         if *messages > 1 {
             exchange = exchange.pipelined(*messages).unwrap();
         }
@@ -233,10 +233,8 @@ fn wherever_one_connection_breaks_all_ranks_end_the_step_alike() {
                         "{case:?}, {broken:?}: rank {rank} has a mean, others have none"
                     );
                     assert!(!matches!(outcome, Err(ExchangeError::Undecided { .. })), "{case:?}, {broken:?}");
-                    assert!(
-                        *residual == bits(&gradient(rank as u32, 0)),
-                        "{case:?}, {broken:?}, rank {rank}"
-                    );
+                    // Steps that fail are undone here.
+                    assert!(residual.iter().all(|bits| *bits == 0), "{case:?}, {broken:?}, rank {rank}");
                 }
                 failed += 1;
             }
@@ -291,7 +289,7 @@ fn of_two_ranks_one_that_misses_the_vote_says_that_it_cannot_know() {
         if broken.after == 1 {
             assert!(near.is_ok(), "{broken:?}");
             assert_eq!(*far, Err(ExchangeError::Undecided { missing: broken.from }));
-            assert!(*residual == bits(&gradient(broken.to.0, 0)), "{broken:?}");
+            assert!(residual.iter().all(|bits| *bits == 0), "{broken:?}");
             undecided += 1;
         } else {
             assert_eq!(near.is_ok(), far.is_ok(), "{broken:?}");
@@ -318,10 +316,8 @@ fn a_void_step_is_undone_by_a_rank_that_the_void_frame_did_not_reach() {
                 1 => error == void || error == ExchangeError::NotAgreed { rank: Rank(2) },
                 _ => true,
             };
-            // What is void is dropped, and all else is kept.
-            let kept =
-                if rank == 0 || error.is_void() { vec![0; residual.len()] } else { bits(&grads[rank]) };
-            assert!(is_told && residual == kept, "{case:?}, rank {rank}: {error}");
+            let is_undone = residual.iter().all(|bits| *bits == 0);
+            assert!(is_told && is_undone, "{case:?}, rank {rank}: {error}");
         }
     }
 }

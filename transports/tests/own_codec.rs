@@ -567,7 +567,7 @@ fn a_frame_that_cannot_be_given_back_is_no_matter_where_a_void_step_is_undone() 
     };
     on_ranks(
         2,
-        |rank| make(rank).undoing_void_steps(),
+        |rank| make(rank).undoing(),
         |worker| {
             let mut grad = gradient(worker.rank(), 0);
             if worker.rank() == 0 {

@@ -251,7 +251,7 @@ fn a_rank_that_fails_ends_the_step_of_all_at_once_and_the_next_goes_on() {
             for undone in [false, true] {
                 let make = |_| {
                     let exchange = exchange(codec, parts);
-                    if undone { exchange.undoing_void_steps() } else { exchange }
+                    if undone { exchange.undoing() } else { exchange }
                 };
                 let ends = on_ranks(world, make, |worker| {
                     let rank = worker.rank();

@@ -73,7 +73,7 @@ fn run(spelling: &'static str, route: &Route, parts: usize, undoes: bool, select
         if parts > 1 {
             exchange = exchange.pipelined(parts).unwrap();
         }
-        let exchange = if undoes { exchange.undoing_void_steps() } else { exchange };
+        let exchange = if undoes { exchange.undoing() } else { exchange };
         thread::spawn(move || work(end, exchange, spec, selects))
     });
     let ranks: Vec<_> = ranks.collect();

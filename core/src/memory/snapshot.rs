@@ -85,6 +85,23 @@ impl Snapshot {
         memory.magnitude_bound = self.magnitude_bound;
         memory.momentum_bound = self.momentum_bound;
     }
+
+    /// As [`restore`](Self::restore), without a copy of what the memory owns: it changes places with what was
+    /// copied, and nothing is left to be restored.
+    ///
+    /// # Panics
+    /// As [`restore`](Self::restore).
+    pub fn swap_into(&mut self, memory: &mut Memory<'_>) {
+        memory.residual.take_over(&mut self.residual);
+        if let Some(momentum) = &mut memory.momentum {
+            momentum.take_over(&mut self.momentum);
+        }
+        memory.states.take_over(&mut self.states);
+        memory.factors.take_over(&mut self.factors);
+        memory.values.take_over(&mut self.values);
+        memory.magnitude_bound = self.magnitude_bound;
+        memory.momentum_bound = self.momentum_bound;
+    }
 }
 
 fn copy<T: Copy>(from: &[T], into: &mut Vec<T>) {

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use gradwire::arithmetic::gain::Gain;
-use gradwire::state::Snapshot;
 use gradwire::{Grad, Memory, Selection, StepKey};
 
 use super::error::ExchangeError;
@@ -167,7 +166,7 @@ impl Exchange {
             Ok(Progress::Done(())) => self.started.iter_mut().for_each(|started| started.is_encoded = true),
             Ok(_) => {}
         }
-        self.undo_if_void(progress.map(|progress| self.send_first(progress)), memory)
+        self.undo_if_failed(progress.map(|progress| self.send_first(progress)), memory)
     }
 
     /// Does one piece of the work until the mean is in `mean`, whose last elements are written in the last of
@@ -206,7 +205,7 @@ impl Exchange {
         if matches!(progress, Err(_) | Ok(Progress::Done(_))) {
             self.started = None;
         }
-        self.undo_if_void(progress.map(|progress| self.send_first(progress)), memory)
+        self.undo_if_failed(progress.map(|progress| self.send_first(progress)), memory)
     }
 
     /// A call that queued messages is not one that waits: they are to be sent before the driver sleeps.
@@ -217,15 +216,15 @@ impl Exchange {
         }
     }
 
-    /// Restores the memory as it was before a step that is void.
-    fn undo_if_void<T>(
-        &self,
+    /// Restores the memory as it was before a step that failed, if that was asked for.
+    fn undo_if_failed<T>(
+        &mut self,
         result: Result<T, ExchangeError>,
         memory: Option<&mut Memory<'_>>,
     ) -> Result<T, ExchangeError> {
-        let is_void = result.as_ref().is_err_and(ExchangeError::is_void);
-        let (true, Some(before), Some(memory)) = (is_void, &self.before, memory) else { return result };
-        Snapshot::restore(before, memory);
+        let is_over = result.is_err() && self.started.is_none();
+        let (true, Some(before), Some(memory)) = (is_over, &mut self.before, memory) else { return result };
+        before.swap_into(memory);
         result.map_err(|error| match error {
             // Nothing is lost.
             ExchangeError::NotGivenBack { cause, .. } => *cause,

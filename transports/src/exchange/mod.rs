@@ -52,7 +52,7 @@
 //! to all others, and [`start`](Exchange::start) waits for theirs. Numbers are reduced in rank order, so all
 //! ranks have the same bits. A step that fails in a round has the same consequences as one that fails later:
 //! a rank whose gradient is refused makes it void, and its own memory stays as it was. The others keep
-//! residual + gradient unless void steps are undone. Other routes refuse such a codec by name.
+//! residual + gradient unless steps that fail are undone. Other routes refuse such a codec by name.
 //!
 //! # A server's own codec and state
 //! The server encodes the mean with [`ServerOptions::downlink`], with error feedback if that spelling has it.
@@ -81,10 +81,11 @@
 //! | | the rank itself | all others |
 //! | --- | --- | --- |
 //! | by default | the memory is as it was; in [several parts](Exchange::pipelined), what was encoded before is given back | everything is given back: the residual is fl(residual + gradient), momentum and states are as the encode left them |
-//! | [`Exchange::undoing_void_steps`] | the memory is as it was | the memory is as it was |
+//! | [`Exchange::undoing`] | the memory is as it was | the memory is as it was |
 //!
 //! So by default, error feedback keeps the gradients of the other ranks, and a later step sends them. With
-//! the option they are dropped. This suits trainers that skip a step whose loss was scaled too far.
+//! the option they are dropped, and so is the gradient of a step that fails in any other way. This suits
+//! trainers that skip a step whose loss was scaled too far.
 //!
 //! # The end of a step
 //! Over a transport that is [fail-stop](crate::Transport::is_fail_stop), a step of all-gather, sparse
@@ -226,7 +227,7 @@ pub struct Exchange {
     route: State,
     divisor: Divisor,
     port: Port,
-    /// The memory before the step, if void steps are undone.
+    /// The memory before the step, if steps that fail are undone.
     before: Option<Snapshot>,
     started: Option<Started>,
     clock: Clock,
@@ -411,15 +412,16 @@ impl Exchange {
         self
     }
 
-    /// The same, with [void steps](self#void-steps) that leave the memory of every rank bit for bit as it was
-    /// before the step: residual, momentum, unit states, factors and arrays. Nothing of a void step is then
-    /// ever applied, not even the gradients of the other ranks. Every member must do the same.
+    /// The same, with steps that leave the memory as it was if they fail, for whatever reason: residual,
+    /// momentum, unit states, factors and arrays, bit for bit. Nothing of a failed step is then ever applied,
+    /// not even the gradients of the other ranks. Without it, every rank keeps its gradient, and later steps
+    /// send it. Every member must do the same.
     ///
     /// This costs a copy of the memory at every [`start`](Self::start), and the room for it: 4 bytes a
     /// coordinate, 8 with momentum ([`Snapshot`] has the size of all parts). A step that spans several
     /// exchanges takes a [`Snapshot`] of its own instead.
     #[must_use]
-    pub fn undoing_void_steps(mut self) -> Self {
+    pub fn undoing(mut self) -> Self {
         self.before = Some(Snapshot::new());
         self
     }

@@ -171,7 +171,7 @@ fn conserves(schedule: &Schedule, rank: Rank, end: &End) {
     };
     // So it is with a part that cannot be encoded after another rank has failed.
     let is_own = is_own || grad.iter().any(|value| !value.is_finite());
-    let is_undone = schedule.undoes && error.is_void();
+    let is_undone = schedule.undoes && outcome.is_err();
     for at in 0..grad.len() {
         let all = if schedule.keeps[at] { before[at] + grad[at] } else { before[at] };
         // A rank whose gradient was refused keeps what it had, and of parts that it had encoded all of it.

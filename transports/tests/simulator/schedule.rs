@@ -165,7 +165,7 @@ impl Schedule {
                 exchange = exchange.pipelined(parts).unwrap();
             }
             if undoes {
-                exchange = exchange.undoing_void_steps();
+                exchange = exchange.undoing();
             }
             let memory = Memory::for_plan(&plan, &layout().as_ref());
             let (grad, mean, before) = (Vec::new(), vec![f32::NAN; layout().len()], Vec::new());
