@@ -40,7 +40,7 @@ fn a_server_without_enough_workers_says_who_is_missing_where_and_how_to_go_on() 
             let is_named = line.contains(&format!("rank {rank} is not connected"));
             assert_eq!(is_named, !present.contains(&rank), "{line}");
         }
-        for part in [" for 3 s (--wait)", &format!("listens at {endpoint}"), "--quorum", "0 steps are done"] {
+        for part in [" for 3 s (--wait)", &format!("listens at {endpoint}"), "--quorum", "0 steps are kept"] {
             assert!(line.contains(part), "{part}: {line}");
         }
         drop(workers);

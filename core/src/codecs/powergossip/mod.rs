@@ -243,7 +243,7 @@ fn learn(is_low: bool, mine: &[f32], theirs: &[f32], factor: &mut [f32]) {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "full"))]
 mod tests {
     use super::*;
     use crate::codec::Edge;
