@@ -38,11 +38,6 @@ fn caused(raised: PyErr) -> PyErr {
     raised
 }
 
-/// The same, with what to do.
-pub(crate) fn decode_for(error: names::DecodeError, advice: &str) -> PyErr {
-    DecodeError::new_err(format!("{error}; {advice}"))
-}
-
 /// A `ValueError` with this text.
 pub(crate) fn value(text: impl Into<String>) -> PyErr {
     PyValueError::new_err(text.into())

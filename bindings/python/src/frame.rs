@@ -380,9 +380,7 @@ pub(crate) fn add(
     with_frame(py, frame, Some(layout), limits, bytes, |frame| frame.add_scaled_to(weight, sum))
 }
 
-/// Every field of a frame, and of its units; needs no layout, unless positions are coded by tensors and rows,
-/// or the frame is of far more coordinates than it has bytes: without a layout, decoding takes 4 MiB of
-/// memory and 64 bytes for each byte of the frame, and not more.
+/// Every field of a frame, and of its units; needs no layout, unless positions are coded by tensors and rows.
 ///
 /// >>> import numpy as np
 /// >>> from gradwire import Codec, inspect
@@ -405,11 +403,10 @@ pub(crate) fn inspect<'py>(
     };
     let bytes = bytes.get(py);
     let given = layout.map(layout_of).transpose()?;
-    let all = names::Limits::for_layout(&LayoutRef::flat(max_elements));
-    // Without a layout, nobody but the frame says how much there is: memory goes with its bytes.
-    let claimed = if given.is_some() { usize::MAX } else { (1 << 20) + 16 * bytes.len() };
-    let max_scratch_words = all.max_scratch_words.min(claimed);
-    let limits = names::Limits { max_body_bytes: bytes.len(), max_scratch_words, ..all };
+    let limits = names::Limits {
+        max_body_bytes: bytes.len(),
+        ..names::Limits::for_layout(&LayoutRef::flat(max_elements))
+    };
     let layout = match &given {
         Some(layout) => layout.get().layout.as_ref(),
         None => {
@@ -421,13 +418,8 @@ pub(crate) fn inspect<'py>(
         }
     };
     let mut decoder = Decoder::new();
-    let frame = detached(py, bytes.len(), || decoder.parse(bytes, &layout, &limits));
-    let frame = frame.map_err(|error| match error {
-        names::DecodeError::LimitExceeded(names::Limit::ScratchWords) if given.is_none() => {
-            errors::decode_for(error, "the frame claims much for its bytes: give its layout")
-        }
-        error => errors::decode(error),
-    })?;
+    let frame =
+        detached(py, bytes.len(), || decoder.parse(bytes, &layout, &limits)).map_err(errors::decode)?;
     let header = frame.header();
     let (mut elements, mut held) = (0, 0);
     for unit in frame.units() {
