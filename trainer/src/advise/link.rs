@@ -212,13 +212,15 @@ mod tests {
     #[test]
     fn every_rank_measures_the_same_and_no_link_is_faster_than_it_is() {
         let latency_s = 3e-3;
-        let ends =
-            Throttle::network(local::world(3), LinkSpeed::new(1e9, Duration::from_secs_f64(latency_s)));
-        let of_all = |mut end| {
+        let network =
+            || Throttle::network(local::world(3), LinkSpeed::new(1e9, Duration::from_secs_f64(latency_s)));
+        // Each of them counts its turns from the first on, and a turn that is over takes no messages any more.
+        let ends = network().into_iter().zip(network());
+        let of_all = |(mut end, mut other)| {
             let times = Ring::new(&mut end).times(SHORT).unwrap();
-            (times, measure(&mut end, 4_000).unwrap().unwrap())
+            (times, measure(&mut other, 4_000).unwrap().unwrap())
         };
-        let ranks: Vec<_> = ends.into_iter().map(|end| thread::spawn(move || of_all(end))).collect();
+        let ranks: Vec<_> = ends.map(|ends| thread::spawn(move || of_all(ends))).collect();
         let found: Vec<(Times, Link)> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
         let (times, link) = found[0];
         assert!(found.iter().all(|(_, other)| *other == link), "{found:?}");

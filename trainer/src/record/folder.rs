@@ -346,7 +346,8 @@ impl MetricsFile {
     ///
     /// `Io`, also if the file is not as it was left.
     pub fn sync(&mut self) -> Result<(), FolderError> {
-        self.ensure_as_left().and_then(|()| files::sync(&self.file, &self.path)).map_err(fault(&self.path))
+        // Looked at last: flushing takes long, and the checkpoint that comes next must not be written elsewhere.
+        files::sync(&self.file, &self.path).and_then(|()| self.ensure_as_left()).map_err(fault(&self.path))
     }
 
     /// Appends a line, which the system has when this returns.

@@ -15,7 +15,9 @@ fn a_rank_that_never_comes_is_named_with_its_address_while_it_is_waited_for_and_
         assert!(line.contains("s so far"), "{line}");
         assert_eq!(rank.ends(), Some(1), "{}", rank.all());
         let line = rank.says("not there in time: ");
-        assert!(line.contains("rank 2") && !line.contains("rank 1"), "{line}");
+        // The other one gives up at the same time, maybe a moment sooner.
+        let has_left = line.contains("it closed the connection");
+        assert!(line.contains("rank 2 (") && (has_left || !line.contains("rank 1 (")), "{line}");
     }
     assert_eq!(steps(&scene.run()), 0);
 }
