@@ -214,7 +214,7 @@ mod tests {
         let latency_s = 3e-3;
         let network =
             || Throttle::network(local::world(3), LinkSpeed::new(1e9, Duration::from_secs_f64(latency_s)));
-        // Each of them counts its turns from the first on, and a turn that is over takes no messages any more.
+        // Each of them counts its turns from the first on, and a turn that is over takes no more messages.
         let ends = network().into_iter().zip(network());
         let of_all = |(mut end, mut other)| {
             let times = Ring::new(&mut end).times(SHORT).unwrap();

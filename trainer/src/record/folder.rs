@@ -346,7 +346,7 @@ impl MetricsFile {
     ///
     /// `Io`, also if the file is not as it was left.
     pub fn sync(&mut self) -> Result<(), FolderError> {
-        // Looked at last: flushing takes long, and the checkpoint that comes next must not be written elsewhere.
+        // Looked at last: flushing takes long, and the next checkpoint must not be written elsewhere.
         files::sync(&self.file, &self.path).and_then(|()| self.ensure_as_left()).map_err(fault(&self.path))
     }
 
