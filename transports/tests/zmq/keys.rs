@@ -43,7 +43,7 @@ fn a_key_file_that_others_may_use_is_not_read() {
     let folder = Folder::new("open");
     let path = folder.0.join("rank1");
     KeyPair::generate().unwrap().write(&path).unwrap();
-    for mode in [0o640, 0o604, 0o620, 0o601] {
+    for mode in [0o660, 0o604, 0o620, 0o601] {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         let refused = KeyPair::read(&path).unwrap_err().to_string();
         assert!(refused.contains("others than its owner") && refused.contains("chmod 600"), "{refused}");
