@@ -43,8 +43,8 @@ pub enum EncodeError {
     Experiment {
         /// Identifier of the unit.
         unit: u32,
-        /// The coordinate that is to blame, counted from the start of the layout; the first of the unit if it
-        /// is none.
+        /// The coordinate that is to blame, counted from the start of the layout; the first of the unit if
+        /// the experiment blames no single one.
         index: usize,
         /// The reason, from the experiment.
         why: &'static str,

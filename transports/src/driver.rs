@@ -272,7 +272,7 @@ fn post(machine: &mut impl Machine, transport: &mut dyn Transport, patience: &mu
     }
 }
 
-/// Sends the next message, waiting for room until the deadline. `None` if there is none to send.
+/// Sends the next message, waiting for room until the deadline; `None` if nothing is to be sent.
 fn post_next(machine: &mut impl Machine, transport: &mut dyn Transport, by: Deadline) -> Option<bool> {
     let next = machine.outgoing()?;
     let sent = match next.care {

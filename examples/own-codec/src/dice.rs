@@ -58,7 +58,7 @@ impl ParseBody for Dice {
         let mut codes = Ok(());
         each_code(body, |_, code, _| {
             if code == 3 {
-                codes = Err(Refused::new("a code that is none of 0, 1, 2"));
+                codes = Err(Refused::new("a code above 2"));
             }
         });
         codes

@@ -10,7 +10,7 @@ use gradwire_transports::gossip::{Mixed, Mixer, Topology};
 use gradwire_transports::inbox::InboxLimits;
 use gradwire_transports::{Membership, Rank, RankSet, TransportError};
 
-use super::network::{Draws, Faults, Message, Network};
+use super::network::{Draws, Faults, Message, Network, News};
 use super::run_all;
 
 #[path = "../common/learned.rs"]
@@ -129,7 +129,7 @@ struct Schedule {
     draws: Draws,
     now: u64,
     patience: u64,
-    news: Vec<(u64, usize, Rank)>,
+    news: News,
 }
 
 impl Schedule {
@@ -185,7 +185,7 @@ impl Schedule {
             patience: if is_lossy { 500 + draws.below(20_000) } else { u64::MAX },
             draws,
             now: 0,
-            news: Vec::new(),
+            news: News::default(),
         }
     }
 
@@ -227,7 +227,7 @@ impl Schedule {
             Some(at.max(peer.stopped).max(self.now + 1))
         };
         let is_over = self.peers.iter().all(|peer| peer.is_dead || peer.stage == Stage::Over);
-        let others = self.network.next().into_iter().chain(death).chain(self.news.iter().map(|news| news.0));
+        let others = self.network.next().into_iter().chain(death).chain(self.news.next());
         let others = others.filter(|_| !is_over).min();
         [self.peers.iter().filter_map(of_peer).min(), others].into_iter().flatten().min()
     }
@@ -235,25 +235,15 @@ impl Schedule {
     /// The others learn that a rank is gone once its last messages have arrived.
     fn tell_all_of(&mut self, who: usize) {
         let rank = self.peers[who].rank;
-        let last = self.network.flying.iter().map(|message| message.at).max().unwrap_or(0).max(self.now);
-        for at in (0..self.peers.len()).filter(|at| *at != who) {
-            let when = last + 1 + self.draws.below(300);
-            self.news.push((when, at, rank));
-        }
+        let last = self.network.last(self.now);
+        self.news.of_death(who, rank, self.peers.len(), last, &mut self.draws);
     }
 
     fn tell_news(&mut self) {
-        let now = self.now;
-        let (told, later): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.news).into_iter().partition(|news| news.0 <= now);
-        self.news = later;
-        for (_, at, rank) in told {
-            // It learns of it in each of its steps.
+        self.news.tell(self.now, |at, rank| {
             self.peers[at].mixer.peer_lost(rank);
-            if self.peers[at].stage != Stage::Over {
-                self.news.push((now + 50, at, rank));
-            }
-        }
+            self.peers[at].stage != Stage::Over
+        });
     }
 
     /// All that a rank can do now.

@@ -82,6 +82,11 @@ impl Network {
         true
     }
 
+    /// When the last message that travels has arrived.
+    pub(crate) fn last(&self, now: u64) -> u64 {
+        self.flying.iter().map(|message| message.at).fold(now, u64::max)
+    }
+
     /// When the next message arrives.
     pub(crate) fn next(&self) -> Option<u64> {
         self.flying.iter().map(|message| message.at).min()
@@ -103,5 +108,35 @@ impl Network {
         let (taken, left) = all.into_iter().partition(|message| message.to == to && wants(message));
         self.waiting = left;
         taken
+    }
+}
+
+/// Which peers learn that a rank is gone, and when.
+#[derive(Debug, Default)]
+pub(crate) struct News(Vec<(u64, usize, Rank)>);
+
+impl News {
+    /// All of `peers` but `who`, which has this rank, learn of its death some time after `last`.
+    pub(crate) fn of_death(&mut self, who: usize, rank: Rank, peers: usize, last: u64, draws: &mut Draws) {
+        let others = (0..peers).filter(|at| *at != who);
+        self.0.extend(others.map(|at| (last + 1 + draws.below(300), at, rank)));
+    }
+
+    /// When the next peer learns of something.
+    pub(crate) fn next(&self) -> Option<u64> {
+        self.0.iter().map(|news| news.0).min()
+    }
+
+    /// Tells each peer what it learns by now. It is told once more in its next step if `tell` says that there
+    /// may be one.
+    pub(crate) fn tell(&mut self, now: u64, mut tell: impl FnMut(usize, Rank) -> bool) {
+        let (told, later): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.0).into_iter().partition(|news| news.0 <= now);
+        self.0 = later;
+        for (_, at, rank) in told {
+            if tell(at, rank) {
+                self.0.push((now + 50, at, rank));
+            }
+        }
     }
 }

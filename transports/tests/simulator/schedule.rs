@@ -11,7 +11,7 @@ use gradwire_transports::exchange::{
 use gradwire_transports::inbox::InboxLimits;
 use gradwire_transports::{Membership, Rank, RankSet, Tag, TransportError};
 
-use super::network::{Draws, Faults, Message, Network};
+use super::network::{Draws, Faults, Message, Network, News};
 use super::rules::{self, Seen};
 
 pub(crate) struct Case {
@@ -120,7 +120,7 @@ pub(crate) struct Schedule {
     now: u64,
     patience: u64,
     /// Who learns when that a rank is gone.
-    news: Vec<(u64, usize, Rank)>,
+    news: News,
 }
 
 fn layout() -> Layout {
@@ -217,7 +217,7 @@ impl Schedule {
             draws,
             now: 0,
             patience,
-            news: Vec::new(),
+            news: News::default(),
         }
     }
 
@@ -269,7 +269,7 @@ impl Schedule {
         };
         let peers = self.peers.iter().filter_map(of_peer).min();
         let is_over = self.peers.iter().all(|peer| peer.is_dead || peer.stage == Stage::Over);
-        let others = self.network.next().into_iter().chain(death).chain(self.news.iter().map(|news| news.0));
+        let others = self.network.next().into_iter().chain(death).chain(self.news.next());
         let others = others.filter(|_| !is_over).min();
         [peers, others].into_iter().flatten().min()
     }
@@ -282,25 +282,15 @@ impl Schedule {
 
     fn tell_all_of(&mut self, who: usize) {
         let rank = self.peers[who].rank;
-        let last = self.network.flying.iter().map(|message| message.at).max().unwrap_or(0).max(self.now);
-        for at in (0..self.peers.len()).filter(|at| *at != who) {
-            let when = last + 1 + self.draws.below(300);
-            self.news.push((when, at, rank));
-        }
+        let last = self.network.last(self.now);
+        self.news.of_death(who, rank, self.peers.len(), last, &mut self.draws);
     }
 
     fn tell_news(&mut self) {
-        let now = self.now;
-        let (told, later): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.news).into_iter().partition(|news| news.0 <= now);
-        self.news = later;
-        for (_, at, rank) in told {
-            // It learns of it in each of its steps.
+        self.news.tell(self.now, |at, rank| {
             self.peers[at].exchange.peer_lost(rank);
-            if self.peers[at].stage != Stage::Over {
-                self.news.push((now + 50, at, rank));
-            }
-        }
+            self.peers[at].stage != Stage::Over
+        });
     }
 
     /// All that a rank can do now.
