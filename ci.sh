@@ -648,6 +648,7 @@ check_semver() {
 check_release() {
   need_c_compiler
   need_command python3 python3 python3-venv
+  need_command qemu-aarch64 qemu-user
   need_rustup
   local files=$CARGO_TARGET_DIR/release-files
   rm -rf "$files"

@@ -34,23 +34,28 @@ try_wheel() {
   echo "the wheel works with $("$python" --version)"
 }
 
+# try_binary ARCHIVE: one for another machine under QEMU's user mode, if that is installed.
 try_binary() {
-  local machine name version
-  machine=$(uname -m)
-  name=$(cd "$dist" && echo gradwire-trainer-*-"$machine"-linux.tar.gz)
-  tar -xzf "$dist/$name"
+  local name=${1%.tar.gz} machine version emulator=()
   version=${name#gradwire-trainer-}
-  version=${version%"-$machine-linux.tar.gz"}
+  version=${version%-linux}
+  machine=${version##*-}
+  version=${version%-*}
+  if [[ $machine != $(uname -m) ]]; then
+    command -v "qemu-$machine" >/dev/null || { echo "no qemu-$machine: the binary for $machine is not tried"; return; }
+    emulator=("qemu-$machine")
+  fi
+  tar -xzf "$dist/$name.tar.gz"
   # Static, so that it also runs where there is no libc at all.
-  if ldd "./${name%.tar.gz}/trainer" 2>/dev/null | grep -q '=>'; then
-    echo "the binary needs shared libraries" >&2
+  if ldd "./$name/trainer" 2>/dev/null | grep -q '=>'; then
+    echo "the binary for $machine needs shared libraries" >&2
     exit 1
   fi
-  [[ $("./${name%.tar.gz}/trainer" -V) == "trainer $version" ]]
-  [[ -s ${name%.tar.gz}/man/trainer.1 && -s ${name%.tar.gz}/completions/trainer.bash ]]
-  "./${name%.tar.gz}/trainer" train --codec topk:density=0.01 --steps 5 --workers 2 --out run >/dev/null
-  [[ -s run/summary.json ]]
-  echo "the binary trains"
+  [[ $("${emulator[@]}" "./$name/trainer" -V) == "trainer $version" ]]
+  [[ -s $name/man/trainer.1 && -s $name/completions/trainer.bash ]]
+  "${emulator[@]}" "./$name/trainer" train --codec topk:density=0.01 --steps 5 --workers 2 --out "run-$machine" >/dev/null
+  [[ -s run-$machine/summary.json ]]
+  echo "the binary for $machine trains"
 }
 
 tried=0
@@ -62,4 +67,4 @@ for python in "${pythons[@]}"; do
   tried=$((tried + 1))
 done
 ((tried > 0)) || { echo "no Python from 3.11 on was found" >&2; exit 1; }
-try_binary
+for archive in "$dist"/gradwire-trainer-*-linux.tar.gz; do try_binary "${archive##*/}"; done

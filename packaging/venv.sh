@@ -5,6 +5,6 @@ venv=${XDG_CACHE_HOME:-$HOME/.cache}/gradwire/venv-$venv_key
 if [[ ! -f $venv/complete ]]; then
   rm -rf "$venv"
   python3 -m venv "$venv"
-  "$venv/bin/pip" install --quiet --disable-pip-version-check --requirement=packaging/requirements.txt
+  "$venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes --requirement=packaging/requirements.txt
   touch "$venv/complete"
 fi
