@@ -24,7 +24,7 @@ declare -A purpose=(
   [firmware]="a Cortex-M4F under QEMU makes and reads the frames that this machine makes, from Rust and from C, in the memory that docs/microcontrollers.md states"
   [msrv]="each package builds with the oldest compiler that it declares"
   [platforms]="the codec crate and the transports compile for Windows (GNU) and for macOS (Apple silicon); nothing of it is run"
-  [package]="the three published packages build from their archives, which hold licences and README"
+  [package]="the three published packages build from their archives, which hold licences and README; a new project uses them"
   [format]="the decoder written from FORMAT.md alone reads every golden frame; FORMAT.md, decoder and bad frames have the numbers of format.json"
   [bench-smoke]="every bench runs once"
   [study]="every cell of the studies runs, small, and has a row in its table; advice for 240 set-ups is what docs/advice.md says"
@@ -252,6 +252,7 @@ check_package() {
   # The archives are built outside of the workspace, so with the plain dev profile; nothing of that is debugged.
   CARGO_PROFILE_DEV_DEBUG=0 cargo package "${flags[@]}" "${selected[@]}"
   for name in "${published[@]}"; do archive_is_complete "$name"; done
+  new_project_uses_archives
 }
 
 check_format() {
@@ -768,6 +769,30 @@ archive_is_complete() {
     cmp "$wanted" "$folder/$wanted" || fail "$folder/$wanted differs from the workspace's"
   done
 }
+
+# Somebody else's project, outside of this tree, runs the examples of the two READMEs.
+new_project_uses_archives() {
+  local project name
+  project=$(mktemp -d)
+  # shellcheck disable=SC2064  # the folder's name is wanted as it is now
+  trap "rm -rf '$project'" EXIT
+  mkdir -p "$project/src/bin"
+  {
+    printf '[package]\nname = "somebody-elses"\nedition = "2024"\n\n[dependencies]\n'
+    for name in gradwire gradwire-transports; do echo "$name = \"$(packaging/versions.sh)\""; done
+    printf '\n[patch.crates-io]\n'
+    for name in gradwire gradwire-transports; do
+      tar -xzf "$CARGO_TARGET_DIR/package/$name"-[0-9]*.crate -C "$project"
+      echo "$name = { path = \"$(cd "$project" && echo "$name"-[0-9]*)\" }"
+    done
+  } >"$project/Cargo.toml"
+  first_example README.md >"$project/src/bin/codec.rs"
+  { echo 'fn main() {' && first_example transports/README.md && echo '}'; } >"$project/src/bin/exchange.rs"
+  (cd "$project" && cargo run --bin codec && cargo run --bin exchange)
+}
+
+# first_example DOCUMENT: its first block of Rust.
+first_example() { awk '/^```rust$/ { inside = 1; next } inside && /^```$/ { exit } inside' "$1"; }
 
 # fuzz_all_for SECONDS: builds every target, then runs each from its corpus.
 fuzz_all_for() {
