@@ -158,14 +158,26 @@ pub fn read_public(path: &Path) -> Result<PublicKey, ZmqError> {
 }
 
 /// Refuses the text of a key in place of the name of a file, without repeating it: it may be a secret.
+///
+/// A name may look like a key: its letters are letters of Z85 too, and a folder may be called
+/// `gradwire-secret`. What exists is a name, and so is what would lie in a folder that exists.
 pub(super) fn is_no_key(path: &Path) -> Result<(), ZmqError> {
     let text = path.to_string_lossy();
     let text = text.trim();
-    if text.contains(PUBLIC.trim()) || text.contains(SECRET.trim()) || from_z85(text).is_ok() {
+    let is_like_a_key =
+        text.contains(PUBLIC.trim()) || text.contains(SECRET.trim()) || from_z85(text).is_ok();
+    if is_like_a_key && !is_a_name(path) {
         let what = "this is a key, not the name of a file that holds one".to_owned();
         return Err(ZmqError::KeyFile { path: PathBuf::from("(not shown)"), what });
     }
     Ok(())
+}
+
+/// Whether a file of this name exists, or could be made in a folder that exists. The root and the current
+/// folder do not count: every text names a file in one of them.
+fn is_a_name(path: &Path) -> bool {
+    let is_a_folder = |parent: &Path| parent.file_name().is_some() && parent.is_dir();
+    path.symlink_metadata().is_ok() || path.parent().is_some_and(is_a_folder)
 }
 
 /// A word of a list or a key, as errors repeat it: nothing that is long enough for a key, which may be a

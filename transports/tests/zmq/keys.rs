@@ -93,6 +93,29 @@ fn a_key_in_place_of_a_file_is_refused_and_not_repeated() {
 }
 
 #[test]
+fn names_that_look_like_keys_are_names() {
+    let folder = Folder::new("names");
+    let inner = folder.0.join("gradwire-secret");
+    fs::create_dir_all(&inner).unwrap();
+    let mut paths = vec![inner.join("rank1")];
+    // A name as long as a key, of letters that a key has too, with and without `.pub`.
+    let start = format!("{}/", folder.0.display());
+    for (letter, tail) in [("k", ""), ("l", ".pub")] {
+        let rest = 40_usize.saturating_sub(start.len() + tail.len()).max(1);
+        paths.push(PathBuf::from(format!("{start}{}", letter.repeat(rest))));
+    }
+    for path in paths {
+        let pair = KeyPair::generate().unwrap();
+        let missing = KeyPair::read(&path).unwrap_err().to_string();
+        assert!(missing.contains(&path.display().to_string()), "{missing}");
+        let public = pair.write(&path).unwrap();
+        assert_eq!(KeyPair::read(&path).unwrap(), pair);
+        assert_eq!(read_public(&public).unwrap(), pair.public());
+        assert!(matches!(Roster::read(&path), Err(ZmqError::Roster { .. })), "a key file is no list");
+    }
+}
+
+#[test]
 fn damaged_files_and_texts_are_refused() {
     let folder = Folder::new("damaged");
     let path = folder.0.join("rank1");
