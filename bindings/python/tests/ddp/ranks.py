@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import multiprocessing
 import tempfile
 import time
@@ -44,8 +45,14 @@ class Raised:
         return self.trace
 
 
-def _main(rank: int, world: int, meeting: str, end: Connection, call: Callable[..., Any], args: Sequence[Any]) -> None:
+def _main(
+    rank: int, world: int, folder: str, seconds: float, end: Connection, call: Callable[..., Any], args: Sequence[Any]
+) -> None:
     torch.set_num_threads(1)
+    # What hangs says where, also with the lock of the interpreter held.
+    stacks = _stacks(folder, rank).open("w")
+    faulthandler.dump_traceback_later(max(seconds - 3, 1), file=stacks)
+    meeting = Path(folder) / "meeting"
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world)
     # A rank that is done at once would close connections that the others have not accepted yet: their meeting fails.
     dist.barrier()
@@ -61,10 +68,10 @@ def _main(rank: int, world: int, meeting: str, end: Connection, call: Callable[.
 def run(world: int, call: Callable[..., Any], *args: Any, seconds: float = 120, on_pids: Any = None) -> list[Any]:
     """What `call(rank, world, *args)` returned at each rank; :class:`Raised` or :class:`Died` where it did not return."""
     with tempfile.TemporaryDirectory() as folder:
-        meeting = str(Path(folder) / "meeting")
         pipes = [CONTEXT.Pipe(duplex=False) for _ in range(world)]
         ranks = [
-            CONTEXT.Process(target=_main, args=(rank, world, meeting, pipes[rank][1], call, args)) for rank in range(world)
+            CONTEXT.Process(target=_main, args=(rank, world, folder, seconds, pipes[rank][1], call, args))
+            for rank in range(world)
         ]
         for process in ranks:
             process.start()
@@ -78,7 +85,7 @@ def run(world: int, call: Callable[..., Any], *args: Any, seconds: float = 120, 
         try:
             while open_ends:
                 ready = wait(list(open_ends), timeout=deadline - time.monotonic())
-                assert ready, f"ranks {sorted(open_ends.values())} hang"
+                assert ready, _hanging(folder, sorted(open_ends.values()), results)
                 for end in ready:
                     rank = open_ends.pop(end)
                     try:
@@ -101,6 +108,15 @@ def run(world: int, call: Callable[..., Any], *args: Any, seconds: float = 120, 
                     process.kill()
                     process.join(5)
     return results
+
+
+def _stacks(folder: str, rank: int) -> Path:
+    return Path(folder) / f"stacks-{rank}"
+
+
+def _hanging(folder: str, ranks: list[int], results: list[Any]) -> str:
+    stacks = "".join(f"rank {rank}:\n{_stacks(folder, rank).read_text()}" for rank in ranks)
+    return f"ranks {ranks} hang; the others: {results}\n{stacks}"
 
 
 def _is_stopped(pid: int | None) -> bool:

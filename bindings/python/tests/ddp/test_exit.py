@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import faulthandler
+import hashlib
+import io
 import os
+import signal
+import tempfile
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 import torch.distributed as dist
 from ranks import Net, ddp, loss_of, results
+from torch.utils.data import DataLoader
 
 import gradwire.torch
 
@@ -68,21 +77,106 @@ def test_a_hook_that_has_failed_is_closed_at_once() -> None:
     assert max(results(2, closes_after_a_failure)) < 2.5
 
 
-def forks(rank: int, world: int) -> tuple[int, int]:
-    """How a process ends that is forked from one with a hook, and runs what is registered for its exit; steps afterwards."""
+def ends_as(child: int, said: Path) -> str:
+    """What the child said, once it has ended; where it hangs, if it does."""
+    deadline = time.monotonic() + 30
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGUSR1)
+            time.sleep(1)
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return f"hangs: {said.read_text()}"
+        time.sleep(0.001)
+    return said.read_text()
+
+
+def in_child(call: Callable[[], str]) -> str:
+    """What `call` returns in a process that is forked from this one."""
+    with tempfile.TemporaryDirectory() as folder, (Path(folder) / "said").open("w") as said:
+        faulthandler.register(signal.SIGUSR1, file=said)
+        child = os.fork()
+        if child == 0:
+            try:
+                said.write(call())
+            except BaseException as error:
+                said.write(repr(error))
+            said.flush()
+            # Not all that torch has registered for the exit survives a fork.
+            os._exit(0)
+        return ends_as(child, Path(said.name))
+
+
+def digest(state: object) -> str:
+    into = io.BytesIO()
+    torch.save(state, into)
+    return hashlib.sha256(into.getvalue()).hexdigest()
+
+
+def forks(rank: int, world: int) -> tuple[dict[str, str], str, int]:
+    """What children say that are forked right after a backward; the state at that time; steps afterwards."""
     parallel = ddp(Net())
-    hook = gradwire.torch.compress(parallel, "topk:density=0.1", timeout=15)
+    hook = gradwire.torch.compress(parallel, "topk:density=0.1", timeout=50)
     for step in range(2):
         loss_of(parallel, step, rank).backward()
-    child = os.fork()
-    if child == 0:
-        # Not all that torch has registered survives a fork; what the hook has is what is looked at.
+
+    def closes() -> str:
         hook.close()
-        os._exit(7)
-    _, status = os.waitpid(child, 0)
+        return "closed"
+
+    calls = {"close": closes, "state": lambda: digest(hook.state_dict()), "step": lambda: str(hook.step)}
+    said = {name: in_child(call) for name, call in calls.items()}
+    state = digest(hook.state_dict())
     loss_of(parallel, 2, rank).backward()
-    return os.waitstatus_to_exitcode(status), hook.step
+    return said, state, hook.step
 
 
-def test_a_forked_process_leaves_the_hook_alone() -> None:
-    assert results(2, forks) == [(7, 3)] * 2
+def test_a_forked_process_has_the_state_and_leaves_the_hook_alone() -> None:
+    for said, state, steps in results(2, forks):
+        assert said == {"close": "closed", "state": state, "step": "2"}
+        assert steps == 3
+
+
+def forks_in_the_middle(rank: int, world: int) -> tuple[list[str], int]:
+    """What children say that are forked while a thread of the hook holds a lock, and what is left of a step to do."""
+    parallel = ddp(Net())
+    hook = gradwire.torch.compress(parallel, "topk:density=0.1", timeout=50)
+    loss_of(parallel, 0, rank).backward()
+    hook._settle()
+
+    def closes() -> str:
+        hook.close()
+        return f"step {hook.step}"
+
+    with hook._coding:
+        # The encoder waits for the lock, with a step that has begun.
+        backward = threading.Thread(target=lambda: loss_of(parallel, 1, rank).backward())
+        backward.start()
+        while not hook._pending:
+            time.sleep(0.001)
+        said = [in_child(call) for call in (closes, lambda: str(hook.stats().steps), lambda: digest(hook.state_dict()))]
+    backward.join()
+    return said, hook.step
+
+
+def test_a_process_that_is_forked_in_the_middle_of_a_step_waits_for_no_thread() -> None:
+    for (closed, stats, state), steps in results(2, forks_in_the_middle):
+        assert (closed, stats) == ("step 1", "1")
+        assert state.startswith("ExchangeError")
+        assert "call it before the fork" in state
+        assert steps == 2
+
+
+def loads(rank: int, world: int) -> int:
+    """Steps with batches that forked processes make."""
+    parallel = ddp(Net())
+    hook = gradwire.torch.compress(parallel, "topk:density=0.1", timeout=50)
+    loader = DataLoader(range(12), batch_size=4, num_workers=2, multiprocessing_context="fork")
+    for _ in range(2):
+        for step, _ in enumerate(loader):
+            loss_of(parallel, step, rank).backward()
+    return hook.step
+
+
+def test_a_loader_with_forked_workers_loads_for_a_model_with_a_hook() -> None:
+    assert results(2, loads) == [6, 6]

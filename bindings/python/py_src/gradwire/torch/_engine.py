@@ -26,6 +26,7 @@ import gradwire
 from gradwire import Codec, EncodeError, Frame, LinearRound, Memory
 from gradwire._core import _encode_beside, _load, _mean
 
+from . import _forks
 from ._advice import STEPS, Took, advice
 from ._errors import (
     ExchangeError,
@@ -53,6 +54,8 @@ _FINE, _NOT_FINITE, _FAILED = range(3)
 _WORDS = 6
 _BITS = 62
 _TEXT_BYTES = 512
+# A fork waits for so long until the threads rest.
+_FORK_SECONDS = 5.0
 # These end a step at all ranks alike. Of any other exception, the rank that raised it tells the others.
 _KNOWN_TO_ALL = (PeerLostError, PeerFailedError, OutOfStepError, ReplicasDifferError)
 
@@ -196,6 +199,9 @@ class Engine:
         for thread in self._threads:
             thread.start()
         self._pid = os.getpid()
+        #: In a forked process: whether a step was under way, so that its memories may be of any moment.
+        self._is_torn = False
+        _forks.known.add(self)
         atexit.register(self.close)
 
     # What the calling thread does.
@@ -941,6 +947,8 @@ class Engine:
         Every rank saves its own after a step, together with the state of the model and of the optimizer.
         """
         self._settle()
+        if self._is_torn:
+            raise ExchangeError("state_dict() in a forked process: a step was under way, so call it before the fork")
         with self._coding:
             kept = [state for state in map(of_group, self._plan.groups) if state is not None]
             apart, step, epoch, scale, lr = self._kept_apart, self._step, self._epoch, self._scale, self._lr
@@ -1112,8 +1120,7 @@ class Engine:
 
     def close(self) -> None:
         """Ends the threads and the process group. Called when the interpreter exits, which it delays by two seconds at most."""
-        if os.getpid() != self._pid:
-            # A process that was forked from this one has neither its threads nor its connections.
+        if self._is_forked():
             return
         if not self._is_closed:
             with self._changed:
@@ -1128,6 +1135,21 @@ class Engine:
                 thread.join(timeout=max(ends - time.monotonic(), 0))
         if not any(thread.is_alive() for thread in self._threads):
             self._wire.close(is_idle=self._failure is None)
+
+    def before_fork(self) -> None:
+        """Lets the threads end what they do behind a step; does not wait for a step under way."""
+        if threading.current_thread() not in self._threads:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_under_way or not self._pending or self._failure, _FORK_SECONDS)
+
+    def after_fork(self) -> None:
+        """In the child: nothing waits for threads that are not there, nor for locks that they held."""
+        self._is_torn = self._is_under_way or self._pending > 0 or self._coding.locked()
+        self._changed, self._coding, self._clocks = threading.Condition(), threading.Lock(), threading.Lock()
+        self._failure = ExchangeError("this process was forked from that of the hook, and only that one takes steps")
+
+    def _is_forked(self) -> bool:
+        return os.getpid() != self._pid
 
     def __reduce__(self) -> Any:
         raise TypeError(f"{type(self).__name__}: it has threads, and is neither copied nor pickled: save its state_dict()")

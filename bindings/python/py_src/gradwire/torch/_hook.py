@@ -53,9 +53,10 @@ class Hook(Engine):
 
     def close(self) -> None:
         """Ends the threads and the process group. Called when the interpreter exits, which it delays by two seconds at most."""
-        self._look.close()
-        self._tap.close()
-        super().close()
+        if not self._is_forked():
+            self._look.close()
+            self._tap.close()
+            super().close()
 
     def _submit(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         future = self._stage.future()
