@@ -15,12 +15,15 @@ fn since_origin(at: Instant) -> u64 {
     u64::try_from(at.saturating_duration_since(origin()).as_nanos()).unwrap_or(u64::MAX - 1)
 }
 
-pub(crate) fn now() -> u64 {
+/// The time now.
+#[must_use]
+pub fn now() -> u64 {
     since_origin(Instant::now())
 }
 
-/// [`u64::MAX`] is never.
-pub(crate) fn nanos(deadline: Deadline) -> u64 {
+/// A moment in that time; [`u64::MAX`] is never.
+#[must_use]
+pub fn nanos(deadline: Deadline) -> u64 {
     deadline.instant().map_or(u64::MAX, since_origin)
 }
 

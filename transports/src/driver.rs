@@ -14,7 +14,7 @@ use crate::transport::Transport;
 /// How long a message that found no room waits before it is tried again, unless something arrives meanwhile.
 /// Each further wait is twice as long, so that a transport which ends a job when a peer stops answering still
 /// sees a long wait.
-const FIRST_RETRY: Duration = Duration::from_millis(1);
+pub const FIRST_RETRY: Duration = Duration::from_millis(1);
 
 impl Exchange {
     /// Encodes `grad` and sends everything that can be sent without waiting for other ranks. It waits for
@@ -263,8 +263,10 @@ fn drive<M: Machine, T>(
     }
 }
 
-/// Sends all for which there is room.
-fn post(machine: &mut impl Machine, transport: &mut dyn Transport, patience: &mut Duration) {
+/// Sends all of a machine's messages for which there is room. Together with [`wait`], for callers that drive
+/// a machine themselves, because they wait for something else beside messages; `patience` begins with
+/// [`FIRST_RETRY`].
+pub fn post(machine: &mut impl Machine, transport: &mut dyn Transport, patience: &mut Duration) {
     while let Some(is_sent) = post_next(machine, transport, Deadline::now()) {
         if is_sent {
             *patience = FIRST_RETRY;
@@ -290,7 +292,7 @@ fn post_next(machine: &mut impl Machine, transport: &mut dyn Transport, by: Dead
 
 /// Sleeps until a message comes, until it is time to try again to send, or until a deadline. Returns whether
 /// a message came or left.
-fn wait(
+pub fn wait(
     machine: &mut impl Machine,
     transport: &mut dyn Transport,
     until: Deadline,

@@ -88,6 +88,23 @@ pub enum TransportError {
     },
 }
 
+impl TransportError {
+    /// The rank whose message did not come or go.
+    #[must_use]
+    pub fn peer(&self) -> Option<Rank> {
+        match self {
+            Self::Timeout { from: rank, .. }
+            | Self::NoRoom { to: rank, .. }
+            | Self::Disconnected { rank }
+            | Self::TooLarge { to: rank, .. }
+            | Self::WrongLength { from: rank, .. }
+            | Self::OtherScalars { from: rank, .. }
+            | Self::NotAPeer { rank } => Some(*rank),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for TransportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

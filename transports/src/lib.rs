@@ -84,7 +84,9 @@ mod tag;
 mod terms;
 mod transport;
 
+pub use clock::{nanos, now};
 pub use counters::{Counters, Traffic};
+pub use driver::{FIRST_RETRY, post, wait};
 pub use error::TransportError;
 #[cfg(any(feature = "tcp", feature = "zmq"))]
 pub use growing::Growing;

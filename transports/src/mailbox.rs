@@ -23,6 +23,8 @@ struct Slot {
     inbox: Inbox,
     spares: Spares,
     owner_gone: bool,
+    /// Whether the owner is not to wait, this time.
+    is_woken: bool,
     /// By position of the sender.
     senders_gone: Vec<bool>,
     /// The messages for any of which the owner waits.
@@ -39,6 +41,7 @@ impl Mailbox {
             inbox: Inbox::new(limits),
             spares: Spares::new(limits.bytes),
             owner_gone: false,
+            is_woken: false,
             senders_gone: vec![false; world],
             awaited: Vec::with_capacity(AWAITED),
         };
@@ -117,7 +120,7 @@ impl Mailbox {
                     return Err(TransportError::Disconnected { rank: from });
                 }
             }
-            if deadline.has_passed() {
+            if mem::take(&mut slot.is_woken) || deadline.has_passed() {
                 let Wanted { from, tag, .. } = wanted[0];
                 return Err(TransportError::Timeout { from, tag });
             }
@@ -157,6 +160,13 @@ impl Mailbox {
         let slot = &mut *self.lock();
         slot.inbox.retire(before, |buffer| slot.spares.put(buffer));
         self.room.notify_all();
+    }
+
+    /// Ends the owner's wait, or else its next one, as if its time were over.
+    #[cfg(feature = "tcp")]
+    pub(crate) fn wake(&self) {
+        self.lock().is_woken = true;
+        self.arrived.notify_one();
     }
 
     pub(crate) fn owner_left(&self) {

@@ -128,6 +128,9 @@ impl Plan {
     pub fn set_densities(&mut self, densities: &[Density]) -> Result<(), PlanError> {
         assert_eq!(densities.len(), self.units.len(), "one density for each unit");
         let name = self.groups[0].name();
+        if !self.counts_units() {
+            return Err(conflict(name, OWN_UNITS));
+        }
         let is_other = |group: &Group| group.codec().parser().is_some();
         if self.groups.iter().any(is_other) {
             return Err(conflict(name, "a codec of another crate has one density for all units"));
@@ -167,7 +170,11 @@ impl Plan {
         memory: &mut Memory<'_>,
     ) -> Result<(), PlanError> {
         assert_eq!(ranks.len(), self.units.len(), "one rank for each unit");
+        let has_own = !self.counts_units();
         let group = &mut self.groups[0];
+        if has_own {
+            return Err(conflict(group.name(), OWN_UNITS));
+        }
         let Some(&Codec::Linear(LinearCodec::PowerSgd(codec))) = group.listed() else {
             return Err(conflict(group.name(), "it has no rank"));
         };
@@ -188,6 +195,8 @@ fn one_rank(codec: &PowerSgd, ranks: &[u16]) -> Option<Codec> {
     let first = ranks.first().filter(|first| ranks.iter().all(|rank| rank == *first))?;
     Some(Codec::Linear(LinearCodec::PowerSgd(codec.with_rank(*first)?)))
 }
+
+const OWN_UNITS: &str = "units with identifiers of the caller's own have one density and rank";
 
 fn conflict(codec: &'static str, why: &'static str) -> PlanError {
     PlanError::Conflict { codec, why }

@@ -28,14 +28,14 @@ impl Memory<'static> {
             memory = memory.with_momentum(alloc::vec![0.0; layout.len()]);
         }
         let lengths = keeping()
-            .map(|group| group.spec.codec.state_len(layout, plan.units().len(), Keeper::Worker))
+            .map(|group| group.spec.codec.state_len(layout, plan.group_of.len(), Keeper::Worker))
             .filter(|lengths| *lengths != StateLen::default())
             .reduce(|one, other| {
                 assert_eq!(one, other, "two groups need different factors or arrays");
                 one
             });
         let adapts = keeping().any(|group| group.spec.codec.capabilities().adapts);
-        let states = if adapts { plan.units().len() } else { 0 };
+        let states = if adapts { plan.group_of.len() } else { 0 };
         let memory = memory.with_states(alloc::vec![UnitState::default(); states]);
         let mut memory = memory.with_zeros(&lengths.unwrap_or_default());
         memory.set_magnitude_bound(0.0);

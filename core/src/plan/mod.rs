@@ -144,6 +144,29 @@ impl Plan {
         Self::from_groups(groups, layout)
     }
 
+    /// Every tensor by one spelling, in these units instead of those that it cuts. Their identifiers are the
+    /// caller's, and determine random draws; such a plan takes no densities and ranks by unit.
+    ///
+    /// # Panics
+    /// Without a unit, and if units do not ascend, overlap, or end beyond the layout.
+    #[must_use]
+    pub fn of_units(spec: &Spec, units: Vec<Unit>, layout: &LayoutRef<'_>) -> Self {
+        let ascends = |pair: &[Unit]| pair[0].id < pair[1].id && pair[0].range().end <= pair[1].start;
+        let ends_inside = units.last().is_some_and(|unit| unit.range().end <= layout.len());
+        assert!(ends_inside && units.windows(2).all(ascends), "units of the layout, ascending");
+        let mut plan = Self::of(spec, layout);
+        plan.groups.truncate(1);
+        plan.groups[0].units.clone_from(&units);
+        plan.group_of = alloc::vec![0; units[units.len() - 1].id as usize + 1];
+        plan.units = units;
+        plan
+    }
+
+    /// Whether the identifier of each unit is its position.
+    pub(crate) fn counts_units(&self) -> bool {
+        self.group_of.len() == self.units.len()
+    }
+
     fn from_groups(groups: Vec<Group>, layout: &LayoutRef<'_>) -> Self {
         let of = |(position, group): (usize, &Group)| {
             group.units.iter().map(|unit| (*unit, position)).collect::<Vec<_>>()
@@ -181,7 +204,8 @@ impl Plan {
         &self.groups
     }
 
-    /// The units of all groups, in the order of the layout. The identifier of each is its position.
+    /// The units of all groups, in the order of the layout. The identifier of each is its position, but for
+    /// [units of one's own](Self::of_units).
     #[must_use]
     pub fn units(&self) -> &[Unit] {
         &self.units

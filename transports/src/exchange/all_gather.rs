@@ -1,7 +1,7 @@
 //! Every frame goes to every rank, and every rank adds all of them in rank order.
 
 use gradwire::arithmetic::{clear, divide};
-use gradwire::format::Divisor;
+use gradwire::format::{Divisor, FrameUnit};
 use gradwire::plan::Group;
 use gradwire::rounds::{AfterRounds, StepInput};
 use gradwire::{DecodeError, Encoder, Gather, Grad, Memory, Unit};
@@ -9,6 +9,8 @@ use gradwire::{DecodeError, Encoder, Gather, Grad, Memory, Unit};
 use super::error::ExchangeError;
 use super::head::{self, Head};
 use super::incoming::{Incoming, Requirements};
+use super::means::{Means, flat};
+use super::message::Message;
 use super::parts::{InParts, Part, Polled, runs};
 use super::report::Work;
 use super::rounds_first::Agreement;
@@ -32,6 +34,9 @@ pub(super) struct AllGather {
     senders: Senders,
     frame_bytes: usize,
     held: usize,
+    held_by_all: usize,
+    /// A bit for each coordinate of a part that was divided.
+    divided: Vec<u64>,
 }
 
 /// The frames of a part: this rank's own, and by position in the membership those of the others.
@@ -41,8 +46,9 @@ struct Frames {
     /// Of an added part: the head, and the own frames behind it.
     headed: Vec<u8>,
     others: Vec<Vec<u8>>,
-    /// The position of the member whose frame is added next.
+    /// The position of the member whose frame is added next, and the coordinates that those before it hold.
     next: usize,
+    held: usize,
 }
 
 impl Frames {
@@ -82,7 +88,7 @@ impl InParts for AllGather {
     }
 
     fn begin_step(&mut self) {
-        (self.held, self.frame_bytes) = (0, 0);
+        (self.held, self.held_by_all, self.frame_bytes) = (0, 0, 0);
         self.agreement.begin_step();
     }
 
@@ -120,6 +126,26 @@ impl InParts for AllGather {
         encode(encoder, step, Some(&after), part.units, grad, memory)
     }
 
+    fn encode_beside(
+        &mut self,
+        step: &mut Step<'_>,
+        part: Part<'_>,
+        grads: &[Grad<'_>],
+        before: &Memory<'_>,
+        memory: &mut Memory<'_>,
+    ) -> Result<(), ExchangeError> {
+        let codec = step.plan.only().ok_or(ExchangeError::NoParts { route: "several codecs" })?.codec();
+        let Frames { own, headed, .. } = &mut self.frames[part.at];
+        head::write(part, headed);
+        if !part.own.is_empty() {
+            let (key, layout) = (step.key, step.layout.as_ref());
+            own.set_divisor(step.divisor);
+            headed
+                .extend_from_slice(own.encode_beside(codec, key, &layout, part.own, grads, before, memory)?);
+        }
+        Ok(())
+    }
+
     fn post(&mut self, step: &mut Step<'_>, part: Part<'_>) -> Result<(), ExchangeError> {
         let tag = self.void_tag(step, part.at);
         let frames = &mut self.frames[part.at];
@@ -153,7 +179,7 @@ impl InParts for AllGather {
         &mut self,
         step: &mut Step<'_>,
         part: Part<'_>,
-        mean: &mut [f32],
+        mean: &mut dyn Means,
         _: &mut Option<&mut Memory<'_>>,
     ) -> Result<Polled, ExchangeError> {
         let (members, me) = (step.members(), step.rank());
@@ -165,14 +191,17 @@ impl InParts for AllGather {
             return Ok(Polled::Waiting);
         }
         if position == 0 {
-            let len = mean.len();
-            part.units.iter().for_each(|unit| clear(&mut mean[unit.range()], len));
+            let len = step.layout.len();
+            part.units.iter().for_each(|unit| clear(mean.of(unit.id, unit.range()), len));
+            self.frames[part.at].held = 0;
             if step.divisor == Divisor::Senders {
                 self.senders.begin(step.layout.len(), part.units);
             }
         }
         let held = self.add(step, part, position, mean, true)?;
         self.held += if rank == me { held } else { 0 };
+        self.held_by_all += held;
+        self.frames[part.at].held += held;
         self.frames[part.at].next += 1;
         Ok(if position + 1 == members.len() { Polled::Complete } else { Polled::Busy(Work::Decode) })
     }
@@ -181,21 +210,26 @@ impl InParts for AllGather {
         &mut self,
         step: &mut Step<'_>,
         part: Part<'_>,
-        mean: &mut [f32],
+        mean: &mut dyn Means,
     ) -> Result<(), ExchangeError> {
         let world = step.members().len();
-        for run in runs(part.units) {
-            let start = run.start;
-            let index = match step.divisor {
-                Divisor::Senders => self.senders.divide(mean, run),
-                _ => divide(&mut mean[run], world),
-            };
-            if let Some(index) = index.map(|index| start + index) {
+        let len: usize = part.units.iter().map(|unit| unit.len).sum();
+        let index = if step.divisor == Divisor::Senders {
+            let mean = flat(mean);
+            runs(part.units).find_map(|run| Some(run.start + self.senders.divide(mean, run)?))
+        } else if self.frames[part.at].held < len / SPARSE {
+            self.divide_held(step, part, mean)?
+        } else {
+            let divide = |unit: &Unit| Some(unit.start + divide(mean.of(unit.id, unit.range()), world)?);
+            part.units.iter().find_map(divide)
+        };
+        match index {
+            None => Ok(()),
+            Some(index) => {
                 let rank = self.culprit(step, part, index, mean);
-                return Err(ExchangeError::NonFiniteMean { index, rank });
+                Err(ExchangeError::NonFiniteMean { index, rank })
             }
         }
-        Ok(())
     }
 
     fn give_back(
@@ -217,7 +251,15 @@ impl InParts for AllGather {
     fn held(&self) -> usize {
         self.held
     }
+
+    fn held_by_all(&self) -> Option<usize> {
+        Some(self.held_by_all)
+    }
 }
+
+/// If the frames of a part hold fewer than one coordinate in this many, finding those is faster than dividing
+/// all.
+const SPARSE: usize = 16;
 
 /// The queued messages of [`AllGather::frame`]: the own frames, or those behind a head.
 const ALONE: usize = 0;
@@ -230,13 +272,14 @@ impl AllGather {
         step: &mut Step<'_>,
         part: Part<'_>,
         index: usize,
-        sum: &mut [f32],
+        sum: &mut dyn Means,
     ) -> Option<Rank> {
-        runs(part.units).for_each(|run| sum[run].fill(0.0));
+        part.units.iter().for_each(|unit| sum.of(unit.id, unit.range()).fill(0.0));
+        let unit = part.units.iter().find(|unit| unit.range().contains(&index))?;
         let members = step.members();
         members.iter().enumerate().find_map(|(position, rank)| {
             self.add(step, part, position, sum, false).ok()?;
-            (!sum[index].is_finite()).then_some(rank)
+            (!sum.of(unit.id, unit.range())[index - unit.start].is_finite()).then_some(rank)
         })
     }
 
@@ -247,34 +290,105 @@ impl AllGather {
         step: &mut Step<'_>,
         part: Part<'_>,
         position: usize,
-        sum: &mut [f32],
+        sum: &mut dyn Means,
         counts: bool,
     ) -> Result<usize, ExchangeError> {
-        let (rank, layout) = (step.members().as_slice()[position], step.layout.as_ref());
-        let frames = &self.frames[part.at];
-        let (units, bytes) = if rank == step.rank() {
-            (part.own, frames.own(part))
-        } else if part.says.is_some() {
-            let message = &frames.others[position];
-            if let Some(refusal) = refusal(rank, message, &layout, step.key.step) {
-                return Err(refusal);
+        let divisor = step.divisor;
+        let senders = &mut self.senders;
+        let add = |message: &Message<'_>| {
+            message.add_to(sum);
+            if counts && divisor == Divisor::Senders {
+                senders.add(message);
             }
-            let head = Head::read(message, part).ok_or(ExchangeError::WrongUnits { rank })?;
-            self.present.clear();
-            self.present.extend(head.present(part));
-            (&self.present[..], head.rest)
-        } else {
-            (part.units, &frames.others[position][..])
+            message.held()
         };
-        if units.is_empty() {
-            return if bytes.is_empty() { Ok(0) } else { Err(ExchangeError::WrongUnits { rank }) };
-        }
-        let expected = Requirements::part(step, units);
-        let message = self.incoming.parse(rank, bytes, &layout, &expected)?;
-        message.add_scaled_to(1.0, sum);
-        if counts && step.divisor == Divisor::Senders {
-            self.senders.add(&message);
-        }
-        Ok(message.held())
+        visit((&mut self.incoming, &mut self.present), &self.frames[part.at], step, part, position, add)
     }
+
+    /// Divides each coordinate that any frame of a part holds, once: the others are zero. Returns the lowest
+    /// one that is not finite then.
+    fn divide_held(
+        &mut self,
+        step: &mut Step<'_>,
+        part: Part<'_>,
+        mean: &mut dyn Means,
+    ) -> Result<Option<usize>, ExchangeError> {
+        let world = step.members().len();
+        let len = part.units.iter().map(|unit| unit.len.div_ceil(64)).sum();
+        let mut found = None;
+        self.divided.clear();
+        self.divided.resize(len, 0);
+        for position in 0..world {
+            let divided = &mut self.divided[..];
+            let divide = |message: &Message<'_>| {
+                let (mut words, mut units) = (divided, part.units.iter());
+                for unit in message.units() {
+                    // The bits of units that the frame does not hold lie before.
+                    for other in units.by_ref() {
+                        let (own, rest) = words.split_at_mut(other.len.div_ceil(64));
+                        words = rest;
+                        if other.id == unit.id() {
+                            let values = mean.of(other.id, other.range());
+                            let broken = divide_unit(&unit, own, values, world).map(|at| other.start + at);
+                            found = found.into_iter().chain(broken).min();
+                            break;
+                        }
+                    }
+                }
+                0
+            };
+            let frames = &self.frames[part.at];
+            visit((&mut self.incoming, &mut self.present), frames, step, part, position, divide)?;
+        }
+        Ok(found)
+    }
+}
+
+/// Divides the coordinates that a unit of a frame holds, unless they were divided before. Returns the lowest
+/// one that is not finite.
+fn divide_unit(unit: &FrameUnit<'_>, divided: &mut [u64], mean: &mut [f32], by: usize) -> Option<usize> {
+    let mut found = None;
+    unit.for_each(|at, _| {
+        let (word, bit) = (&mut divided[at / 64], 1 << (at % 64));
+        if *word & bit == 0 {
+            *word |= bit;
+            mean[at] /= by as f32;
+            if !mean[at].is_finite() {
+                found = Some(found.unwrap_or(at).min(at));
+            }
+        }
+    });
+    found
+}
+
+/// Checks the message of a member about a part and shows it to `look`, if the member has any unit of it.
+/// Returns what `look` returns, and 0 without it.
+fn visit(
+    (incoming, present): (&mut Incoming, &mut Vec<Unit>),
+    frames: &Frames,
+    step: &mut Step<'_>,
+    part: Part<'_>,
+    position: usize,
+    look: impl FnOnce(&Message<'_>) -> usize,
+) -> Result<usize, ExchangeError> {
+    let (rank, layout) = (step.members().as_slice()[position], step.layout.as_ref());
+    let (units, bytes) = if rank == step.rank() {
+        (part.own, frames.own(part))
+    } else if part.says.is_some() {
+        let message = &frames.others[position];
+        if let Some(refusal) = refusal(rank, message, &layout, step.key.step) {
+            return Err(refusal);
+        }
+        let head = Head::read(message, part).ok_or(ExchangeError::WrongUnits { rank })?;
+        present.clear();
+        present.extend(head.present(part));
+        (&present[..], head.rest)
+    } else {
+        (part.units, &frames.others[position][..])
+    };
+    if units.is_empty() {
+        return if bytes.is_empty() { Ok(0) } else { Err(ExchangeError::WrongUnits { rank }) };
+    }
+    let expected = Requirements::part(step, units);
+    Ok(look(&incoming.parse(rank, bytes, &layout, &expected)?))
 }

@@ -8,7 +8,8 @@ use gradwire::rounds::Round;
 use gradwire::{DecodeError, Grad, Memory, Unit};
 
 use super::error::ExchangeError;
-use super::parts::{InParts, Part, Polled, runs};
+use super::means::Means;
+use super::parts::{InParts, Part, Polled};
 use super::payload::{UnitRounds, require_workers};
 use super::port::{Body, Care};
 use super::report::Work;
@@ -89,7 +90,7 @@ impl AllReduce {
         step: &mut Step<'_>,
         at: usize,
         unit: &Unit,
-        mean: &mut [f32],
+        mean: &mut dyn Means,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<Piece, ExchangeError> {
         let Some(round) = self.units[at].rounds.round else { return Ok(Piece::EndOfTurn) };
@@ -235,7 +236,7 @@ impl InParts for AllReduce {
         &mut self,
         step: &mut Step<'_>,
         part: Part<'_>,
-        mean: &mut [f32],
+        mean: &mut dyn Means,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<Polled, ExchangeError> {
         let turn = self.turns[part.at];
@@ -257,7 +258,12 @@ impl InParts for AllReduce {
         })
     }
 
-    fn conclude(&mut self, _: &mut Step<'_>, part: Part<'_>, mean: &mut [f32]) -> Result<(), ExchangeError> {
+    fn conclude(
+        &mut self,
+        _: &mut Step<'_>,
+        part: Part<'_>,
+        mean: &mut dyn Means,
+    ) -> Result<(), ExchangeError> {
         require_finite(part, mean)
     }
 
@@ -287,9 +293,9 @@ impl InParts for AllReduce {
 }
 
 /// Refuses sums that are not finite.
-pub(super) fn require_finite(part: Part<'_>, mean: &[f32]) -> Result<(), ExchangeError> {
-    let non_finite = |run: std::ops::Range<usize>| Some(run.start + first_non_finite(&mean[run])?);
-    match runs(part.units).find_map(non_finite) {
+pub(super) fn require_finite(part: Part<'_>, mean: &mut dyn Means) -> Result<(), ExchangeError> {
+    let mut non_finite = |unit: &Unit| Some(unit.start + first_non_finite(mean.of(unit.id, unit.range()))?);
+    match part.units.iter().find_map(&mut non_finite) {
         Some(index) => Err(ExchangeError::NonFiniteMean { index, rank: None }),
         None => Ok(()),
     }

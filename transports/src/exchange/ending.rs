@@ -41,7 +41,8 @@ fn word_tag(step: Tag) -> Tag {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Vote {
     Yes,
-    No,
+    /// No, because of that rank, if one is known.
+    No(Option<Rank>),
     /// No, because a gradient cannot be encoded.
     Void(Void),
     /// No, because the caller at a rank has failed.
@@ -57,9 +58,10 @@ impl Vote {
         match error {
             ExchangeError::Void { rank, index } => Self::Void(Void { rank: *rank, index: *index }),
             ExchangeError::Failed { rank, text } => Self::Failed { rank: *rank, text: text.clone() },
-            error => step
-                .void_frame(error)
-                .map_or(Self::No, |void| Self::Void(Void { rank: step.rank(), index: void.index })),
+            error => match step.void_frame(error) {
+                Some(void) => Self::Void(Void { rank: step.rank(), index: void.index }),
+                None => Self::No(blamed(error)),
+            },
         }
     }
 
@@ -74,13 +76,14 @@ impl Vote {
                 let index = index.and_then(|index| usize::try_from(index).ok()).filter(|index| *index < len);
                 match (rank, index) {
                     (Ok(rank), Some(index)) => Some(Self::Void(Void { rank: Rank(rank), index })),
-                    _ => Some(Self::No),
+                    _ => Some(Self::No(None)),
                 }
             }
             [FAILED, a, b, c, d, text @ ..] => {
                 Some(Self::Failed { rank: Rank(u32::from_le_bytes([*a, *b, *c, *d])), text: text_of(text) })
             }
-            [NO | VOID | FAILED, ..] => Some(Self::No),
+            [NO, a, b, c, d] => Some(Self::No(Some(Rank(u32::from_le_bytes([*a, *b, *c, *d]))))),
+            [NO | VOID | FAILED, ..] => Some(Self::No(None)),
             _ => None,
         }
     }
@@ -88,19 +91,23 @@ impl Vote {
     /// Why the vote is no, if it says so.
     fn reason(&self) -> Option<ExchangeError> {
         match self {
-            Self::Yes | Self::No => None,
+            Self::Yes | Self::No(None) => None,
+            Self::No(Some(rank)) => Some(ExchangeError::NotAgreed { rank: *rank }),
             Self::Void(void) => Some((*void).into()),
             Self::Failed { rank, text } => Some(ExchangeError::Failed { rank: *rank, text: text.clone() }),
         }
     }
 
-    /// One byte. If the step is void, the rank as u32 LE and the coordinate as u64 LE follow it; if a caller
-    /// has failed, the rank and its text.
+    /// One byte. If a rank is to blame for a no, it follows as u32 LE. If the step is void, the rank as u32
+    /// LE and the coordinate as u64 LE follow it; if a caller has failed, the rank and its text.
     fn write(&self, out: &mut Vec<u8>) {
         out.clear();
         match self {
             Self::Yes => out.push(YES),
-            Self::No => out.push(NO),
+            Self::No(blamed) => {
+                out.push(NO);
+                out.extend(blamed.iter().flat_map(|rank| rank.0.to_le_bytes()));
+            }
             Self::Void(Void { rank, index }) => {
                 out.push(VOID);
                 out.extend_from_slice(&rank.0.to_le_bytes());
@@ -112,6 +119,15 @@ impl Vote {
                 out.extend_from_slice(cut_text(text).as_bytes());
             }
         }
+    }
+}
+
+/// The rank because of which the step failed here.
+fn blamed(error: &ExchangeError) -> Option<Rank> {
+    match error {
+        ExchangeError::Transport(error) => error.peer(),
+        ExchangeError::NotAgreed { rank } => Some(*rank),
+        _ => None,
     }
 }
 
@@ -143,7 +159,7 @@ pub(super) fn reason_told(step: &mut Step<'_>) -> Option<ExchangeError> {
     let voted = step.others_in(&members).find_map(|(_, from)| vote_of(step, from)??.reason());
     voted.or_else(|| {
         let (rank, note) = step.port.note.as_ref()?;
-        let told = read_note(*rank, note, step.layout, step.tag.step);
+        let told = read_note(*rank, note, step.layout, step.key.step);
         Some(told).filter(|told| !matches!(told, ExchangeError::NotAgreed { .. }))
     })
 }
@@ -271,7 +287,7 @@ mod tests {
         let mut message = Vec::new();
         let void = Vote::Void(Void { rank: Rank(7), index: 99 });
         let failed = Vote::Failed { rank: Rank(7), text: "no batch is left".to_owned() };
-        for vote in [Vote::Yes, Vote::No, failed, void] {
+        for vote in [Vote::Yes, Vote::No(None), Vote::No(Some(Rank(9))), failed, void] {
             vote.write(&mut message);
             assert_eq!(Vote::read(&message, 100), Some(vote.clone()));
             for bit in 0..8 * message.len() {
@@ -282,11 +298,11 @@ mod tests {
             assert_eq!(Vote::read(&[], 100), None, "a message that was cut may have been a yes");
             for len in 1..message.len() {
                 let read = Vote::read(&message[..len], 100);
-                let is_against = read == Some(Vote::No) || matches!(read, Some(Vote::Failed { .. }));
+                let is_against = read == Some(Vote::No(None)) || matches!(read, Some(Vote::Failed { .. }));
                 assert!(is_against, "{vote:?} cut to {len}");
             }
         }
-        assert_eq!(Vote::read(&message, 99), Some(Vote::No), "a coordinate beyond the layout");
+        assert_eq!(Vote::read(&message, 99), Some(Vote::No(None)), "a coordinate beyond the layout");
     }
 
     #[test]

@@ -7,11 +7,14 @@
 use gradwire::{Grad, Memory, StepKey};
 
 use super::error::ExchangeError;
+use super::head;
 use super::machine::Setting;
-use super::parts::{NewPart, PartState};
+use super::means::Means;
+use super::parts::{InParts, NewPart, PartState};
 use super::report::Progress;
 use super::{Exchange, State};
 use crate::rank::Rank;
+use crate::tag::Tag;
 
 /// Calls `$call` with the pipeline of a route that takes parts; other routes are an error.
 macro_rules! with_pipeline {
@@ -59,7 +62,8 @@ impl Exchange {
     /// that error.
     ///
     /// # Errors
-    /// `BadPart`, and the step goes on as if there had been no call. `NotStarted` in any other step.
+    /// `BadPart`, and the step goes on as if there had been no call. The same holds for `Encode` of an
+    /// exchange that [takes any mean](Self::taking_any_mean). `NotStarted` in any other step.
     ///
     /// # Panics
     /// When the gradient or the memory has another length than the layout.
@@ -74,7 +78,41 @@ impl Exchange {
         self.require_parts()?;
         self.port.now = now;
         let (mut step, route) = self.step()?;
-        with_pipeline!(route, route => route.add(&mut step, part, grad, &mut memory))
+        with_pipeline!(route, route => {
+            route.add(&mut step, part, &mut memory, |route, step, part, memory| {
+                route.encode(step, part, grad, memory)
+            })
+        })
+    }
+
+    /// Adds a part whose gradient stands in a place of its own for each unit that this rank does not lack, in
+    /// their order, and whose residuals are in `before`. What is kept goes to `memory`, and `before` stays:
+    /// see [`Gather::encode_beside`](gradwire::Gather::encode_beside). If the step fails, go on with
+    /// `before`, for nothing is given back to `memory`. Otherwise as [`add`](Self::add).
+    ///
+    /// # Errors
+    /// Those of [`add`](Self::add). By [`Route::Owners`](super::Route::Owners), and for a plan of several
+    /// groups, the step fails with `NoParts`.
+    ///
+    /// # Panics
+    /// When a memory has another length than the layout, or there is not one gradient for each of these
+    /// units, of its length.
+    pub fn add_beside(
+        &mut self,
+        part: &NewPart<'_>,
+        grads: &[Grad<'_>],
+        before: &Memory<'_>,
+        memory: &mut Memory<'_>,
+        now: u64,
+    ) -> Result<usize, ExchangeError> {
+        self.require_parts()?;
+        self.port.now = now;
+        let (mut step, route) = self.step()?;
+        with_pipeline!(route, route => {
+            route.add(&mut step, part, &mut None, |route, step, part, _| {
+                route.encode_beside(step, part, grads, before, memory)
+            })
+        })
     }
 
     /// Does one piece of the work on the parts that were added. `Done` once the mean of each is in `mean`,
@@ -90,11 +128,28 @@ impl Exchange {
     /// When `mean` or the memory has another length than the layout.
     pub fn advance(
         &mut self,
-        mean: &mut [f32],
-        mut memory: Option<&mut Memory<'_>>,
+        mut mean: &mut [f32],
+        memory: Option<&mut Memory<'_>>,
         now: u64,
     ) -> Result<Progress<()>, ExchangeError> {
         assert_eq!(mean.len(), self.layout.len(), "mean and layout differ in length");
+        self.advance_apart(&mut mean, memory, now)
+    }
+
+    /// The same with means that stand wherever the caller wants them. Only those of units of parts that are
+    /// not complete are asked for.
+    ///
+    /// # Errors
+    /// As [`advance`](Self::advance).
+    ///
+    /// # Panics
+    /// When a place or the memory has another length than it should.
+    pub fn advance_apart(
+        &mut self,
+        mean: &mut dyn Means,
+        mut memory: Option<&mut Memory<'_>>,
+        now: u64,
+    ) -> Result<Progress<()>, ExchangeError> {
         self.require_parts()?;
         self.port.now = now;
         let (mut step, route) = self.step()?;
@@ -109,12 +164,52 @@ impl Exchange {
         with_pipeline!(&self.route, route => Ok(route.part_state(at))).ok()?
     }
 
+    /// Sets until when the messages of the parts that were added must come; at first, the time that the step
+    /// was begun with.
+    pub fn wait_until(&mut self, by: u64) {
+        self.port.deadline = by;
+    }
+
+    /// The members of whom a message is missing without which the step does not go on.
+    pub fn missing(&self) -> Vec<Rank> {
+        self.port.missing()
+    }
+
+    /// Which part of the step in progress a message with that tag is about, if it is one that begins with
+    /// what its sender [says](Self::said_in).
+    pub fn part_of(&mut self, tag: Tag) -> Option<usize> {
+        let (step, route) = self.step().ok()?;
+        let first = with_pipeline!(route, route => Ok(route.route.head_tag(&step, 0))).ok()??;
+        let at = tag.chunk.checked_sub(first.chunk)?;
+        (tag == first.chunk(tag.chunk) && at < step.units().len() as u32).then_some(at as usize)
+    }
+
+    /// What the sender of a message [about a part](Self::part_of) says in it, before the message is handed
+    /// in.
+    pub fn said_in(message: &[u8]) -> Option<&[u8]> {
+        head::said(message)
+    }
+
+    /// Coordinates that the frames of all members hold, in the last step; `None` where every member sends as
+    /// many as this one.
+    pub fn held_by_all(&self) -> Option<usize> {
+        with_pipeline!(&self.route, route => Ok(route.route.held_by_all())).ok()?
+    }
+
+    /// Forgets the step in progress, and tells nobody: for a caller that begins it again as all others do, or
+    /// that goes no further. Its memory is whatever the calls so far made of it. Messages of the step that
+    /// arrive later are dropped once another one has begun.
+    pub fn abandon(&mut self) {
+        self.port.end();
+        self.started = None;
+    }
+
     /// What a member said with a part of the last step that is complete.
     pub fn said(&self, part: usize, rank: Rank) -> Option<&[u8]> {
         let members = self.port.members();
         let position = if rank == self.port.rank() { None } else { Some(members.ranks.position(rank)?) };
         let message = with_pipeline!(&self.route, route => Ok(route.headed(part, position))).ok()??;
-        super::head::said(message)
+        head::said(message)
     }
 
     fn require_parts(&self) -> Result<(), ExchangeError> {

@@ -8,6 +8,7 @@ use gradwire::{Grad, Memory, Selection, StepKey};
 
 use super::error::ExchangeError;
 use super::fit::packets_of;
+use super::means::Means;
 use super::port::{Body, Care};
 use super::refusal::Refusal;
 use super::report::{Progress, Report, Work};
@@ -91,13 +92,21 @@ impl Exchange {
         self.note_before(memory);
         self.note_begin();
         let Setting { rank, membership, is_fail_stop } = setting;
-        let tag = Tag::new(membership.epoch, key.step);
+        let tag = Tag::new(membership.epoch, self.number.take().unwrap_or(key.step));
         self.port.begin(rank, membership, is_fail_stop, tag);
+        self.port.frame_step = key.step;
         (self.port.now, self.port.deadline, self.port.is_open) = (now, by, is_open);
         self.started = Some(Started { key, tag, is_encoded: is_open, is_finishing: false });
         let (mut step, route) = self.step()?;
         with_route!(route, route => route.begin(&mut step));
         Ok(())
+    }
+
+    /// Gives the messages of the next step that begins this number in place of its step, the same at all
+    /// ranks, and larger than the numbers before. So several exchanges share a transport, each with numbers
+    /// of its own; and ranks whose steps differ hear each other.
+    pub fn number(&mut self, number: u64) {
+        self.number = Some(number);
     }
 
     /// Whether payloads are summed, and not frames.
@@ -181,12 +190,43 @@ impl Exchange {
     /// When `mean` or the memory has another length than the layout.
     pub fn complete(
         &mut self,
-        mean: &mut [f32],
-        mut memory: Option<&mut Memory<'_>>,
+        mut mean: &mut [f32],
+        memory: Option<&mut Memory<'_>>,
         now: u64,
         by: u64,
     ) -> Result<Progress<Report>, ExchangeError> {
         assert_eq!(mean.len(), self.layout.len(), "mean and layout differ in length");
+        self.complete_means(&mut mean, memory, now, by)
+    }
+
+    /// The same for a step whose parts were added and [stand apart](Self::advance_apart): call it once the
+    /// mean of each is there, or the step has failed.
+    ///
+    /// # Errors
+    /// As [`complete`](Self::complete).
+    ///
+    /// # Panics
+    /// As [`advance_apart`](Self::advance_apart).
+    pub fn complete_apart(
+        &mut self,
+        mean: &mut dyn Means,
+        memory: Option<&mut Memory<'_>>,
+        now: u64,
+        by: u64,
+    ) -> Result<Progress<Report>, ExchangeError> {
+        if !self.port.is_open {
+            return Err(ExchangeError::NotStarted);
+        }
+        self.complete_means(mean, memory, now, by)
+    }
+
+    fn complete_means(
+        &mut self,
+        mean: &mut dyn Means,
+        mut memory: Option<&mut Memory<'_>>,
+        now: u64,
+        by: u64,
+    ) -> Result<Progress<Report>, ExchangeError> {
         self.port.now = now;
         let is_failing = self.port.failing.is_some();
         let started = self.started.as_mut();

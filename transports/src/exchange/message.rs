@@ -4,6 +4,8 @@ use gradwire::Frame;
 use gradwire::format::FrameUnit;
 use gradwire::plan::GroupFrames;
 
+use super::means::Means;
+
 /// A message that passed every check: a frame, or the frames of several groups.
 pub(super) enum Message<'a> {
     Frame(Frame<'a>),
@@ -23,6 +25,14 @@ impl<'a> Message<'a> {
 
     pub(super) fn add_scaled_to(&self, weight: f32, sum: &mut [f32]) {
         self.frames().for_each(|(frame, _)| frame.add_scaled_to(weight, sum));
+    }
+
+    /// Adds it to means that may stand apart.
+    pub(super) fn add_to(&self, means: &mut dyn Means) {
+        match means.flat() {
+            Some(sum) => self.add_scaled_to(1.0, sum),
+            None => self.units().for_each(|unit| unit.add_scaled_to(1.0, means.of(unit.id(), unit.range()))),
+        }
     }
 
     pub(super) fn units(&self) -> impl Iterator<Item = FrameUnit<'_>> {

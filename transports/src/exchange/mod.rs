@@ -129,6 +129,7 @@ mod in_parts;
 mod incoming;
 mod intake;
 mod machine;
+mod means;
 mod measure;
 mod message;
 mod norm_cap;
@@ -172,6 +173,7 @@ pub use self::driven::Machine;
 pub use self::error::ExchangeError;
 use self::fit::{Kind, Traits, packets_of, require, require_senders, traits_of};
 pub use self::machine::{Outgoing, Setting};
+pub use self::means::Means;
 use self::measure::Measure;
 pub use self::norm_cap::Capped;
 use self::owners::Owners;
@@ -230,6 +232,8 @@ pub struct Exchange {
     /// The memory before the step, if steps that fail are undone.
     before: Option<Snapshot>,
     started: Option<Started>,
+    /// The number of the next step in tags, if it is not the step itself.
+    number: Option<u64>,
     clock: Clock,
     /// Measures gains, if that was requested.
     measure: Option<Measure>,
@@ -319,9 +323,9 @@ impl Exchange {
                 State::Server(Box::new(Server::new(options, packets, &layout.as_ref())?))
             }
         };
-        let (divisor, before, started, clock, measure) = Default::default();
+        let (divisor, before, started, number, clock, measure) = Default::default();
         let port = Port::new(EARLY);
-        Ok(Self { plan, layout, route, divisor, port, before, started, clock, measure })
+        Ok(Self { plan, layout, route, divisor, port, before, started, number, clock, measure })
     }
 
     /// The same, with the step in at most `messages` parts of neighbouring units instead of one. While the
@@ -406,9 +410,9 @@ impl Exchange {
     /// transport, early messages wait in the transport instead.
     #[must_use]
     pub fn keeping_early(mut self, limits: InboxLimits) -> Self {
-        let votes = self.port.votes;
+        let (votes, takes_any) = (self.port.votes, self.port.takes_any);
         self.port = Port::new(limits);
-        self.port.votes = votes;
+        (self.port.votes, self.port.takes_any) = (votes, takes_any);
         self
     }
 
@@ -432,6 +436,16 @@ impl Exchange {
     #[must_use]
     pub fn voting(mut self) -> Self {
         self.port.votes = true;
+        self
+    }
+
+    /// The same, with steps in added parts that also hold if a mean is not finite: see
+    /// [`PartState::NotFinite`], which all ranks see alike. A gradient that cannot be encoded is an error of
+    /// [`add`](Self::add) alone: the caller may add the part again without it, and say so to all others.
+    /// Every member must do the same.
+    #[must_use]
+    pub fn taking_any_mean(mut self) -> Self {
+        self.port.takes_any = true;
         self
     }
 

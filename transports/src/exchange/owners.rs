@@ -10,6 +10,7 @@ use gradwire::{DecodeError, Grad, Memory, Unit};
 use super::all_reduce::{drain_units, require_finite};
 use super::error::ExchangeError;
 use super::head::{self, Head};
+use super::means::Means;
 use super::parts::{InParts, Part, Polled};
 use super::payload::{UnitRounds, require_workers};
 use super::port::{Body, Care};
@@ -152,7 +153,7 @@ impl Owners {
         &mut self,
         step: &mut Step<'_>,
         part: Part<'_>,
-        mean: &mut [f32],
+        mean: &mut dyn Means,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<Polled, TransportError> {
         let wire = self.wire;
@@ -170,7 +171,7 @@ impl Owners {
         &mut self,
         step: &mut Step<'_>,
         part: Part<'_>,
-        mean: &mut [f32],
+        mean: &mut dyn Means,
     ) -> Result<Polled, ExchangeError> {
         let (members, me) = (step.members(), step.rank());
         let PartState { heads, next, .. } = &mut self.parts[part.at];
@@ -199,7 +200,7 @@ impl Owners {
     }
 
     /// Leaves out the units that no rank has a gradient of.
-    fn unite(&mut self, step: &Step<'_>, part: Part<'_>, mean: &mut [f32]) {
+    fn unite(&mut self, step: &Step<'_>, part: Part<'_>, mean: &mut dyn Means) {
         let (PartState { own, heads, .. }, members) = (&self.parts[part.at], step.members());
         for (at, unit) in part.units.iter().enumerate() {
             let mut all = members.iter().zip(heads);
@@ -209,7 +210,7 @@ impl Owners {
             });
             if !is_somewhere {
                 self.units[part.first + at].cancel();
-                mean[unit.range()].fill(0.0);
+                mean.of(unit.id, unit.range()).fill(0.0);
             }
         }
     }
@@ -294,7 +295,7 @@ impl InParts for Owners {
         &mut self,
         step: &mut Step<'_>,
         part: Part<'_>,
-        mean: &mut [f32],
+        mean: &mut dyn Means,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<Polled, ExchangeError> {
         if part.says.is_some() && self.parts[part.at].next < step.members().len() {
@@ -316,7 +317,12 @@ impl InParts for Owners {
         Ok(if is_summed { Polled::More } else { Polled::Busy(Work::Exchange) })
     }
 
-    fn conclude(&mut self, _: &mut Step<'_>, part: Part<'_>, mean: &mut [f32]) -> Result<(), ExchangeError> {
+    fn conclude(
+        &mut self,
+        _: &mut Step<'_>,
+        part: Part<'_>,
+        mean: &mut dyn Means,
+    ) -> Result<(), ExchangeError> {
         require_finite(part, mean)
     }
 

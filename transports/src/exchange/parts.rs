@@ -6,6 +6,7 @@ use std::ops::Range;
 use gradwire::{DecodeError, Grad, Memory, Unit};
 
 use super::error::ExchangeError;
+use super::means::Means;
 use super::report::Work;
 use super::step::Step;
 use crate::tag::{Tag, Wanted};
@@ -36,6 +37,9 @@ pub enum PartState {
     Travelling,
     /// Its mean is there. It must not be used if the step fails.
     Complete,
+    /// The same, and the mean is not finite: only of an exchange that [takes any
+    /// mean](super::Exchange::taking_any_mean).
+    NotFinite,
     /// The step has failed before its mean was there. Its values are NaN.
     Void,
 }
@@ -108,6 +112,21 @@ pub(super) trait InParts {
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError>;
 
+    /// Encodes a part whose gradient stands in a place for each of its own units, and whose residuals are in
+    /// another memory: see [`Exchange::add_beside`](super::Exchange::add_beside). After an error `memory`
+    /// holds nothing of use.
+    fn encode_beside(
+        &mut self,
+        step: &mut Step<'_>,
+        part: Part<'_>,
+        grads: &[Grad<'_>],
+        before: &Memory<'_>,
+        memory: &mut Memory<'_>,
+    ) -> Result<(), ExchangeError> {
+        let _ = (step, part, grads, before, memory);
+        Err(ExchangeError::NoParts { route: "sums" })
+    }
+
     /// Queues the first messages of a part.
     fn post(&mut self, step: &mut Step<'_>, part: Part<'_>) -> Result<(), ExchangeError>;
 
@@ -135,7 +154,7 @@ pub(super) trait InParts {
         &mut self,
         step: &mut Step<'_>,
         part: Part<'_>,
-        mean: &mut [f32],
+        mean: &mut dyn Means,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<Polled, ExchangeError>;
 
@@ -144,7 +163,7 @@ pub(super) trait InParts {
         &mut self,
         step: &mut Step<'_>,
         part: Part<'_>,
-        mean: &mut [f32],
+        mean: &mut dyn Means,
     ) -> Result<(), ExchangeError>;
 
     /// Returns to the memory what `encode` took from it.
@@ -167,6 +186,11 @@ pub(super) trait InParts {
 
     /// Coordinates that this rank sent.
     fn held(&self) -> usize;
+
+    /// Coordinates that all ranks sent; `None` where every rank sends as many.
+    fn held_by_all(&self) -> Option<usize> {
+        None
+    }
 }
 
 /// The parts of a step.
@@ -224,7 +248,8 @@ impl Parts {
     /// were.
     pub(super) fn add(&mut self, all: &[Unit], new: &NewPart<'_>) -> Result<usize, ExchangeError> {
         let bad = |why| Err(ExchangeError::BadPart { why });
-        let is_known = new.units.iter().all(|id| (*id as usize) < all.len());
+        let find = |id: &u32| all.binary_search_by_key(id, |unit| unit.id).ok();
+        let is_known = new.units.iter().all(|id| find(id).is_some());
         let is_in = |ids: &[u32], id: &u32| ids.binary_search(id).is_ok();
         match new {
             NewPart { units: [], .. } => return bad("it has no unit"),
@@ -241,13 +266,23 @@ impl Parts {
             }
             _ => {}
         }
-        self.units.extend(new.units.iter().map(|id| all[*id as usize]));
+        self.units.extend(new.units.iter().filter_map(find).map(|at| all[at]));
         let own = new.units.iter().filter(|id| !is_in(new.lacks, id));
-        self.own.extend(own.map(|id| all[*id as usize]));
+        self.own.extend(own.filter_map(find).map(|at| all[at]));
         self.says.extend_from_slice(new.says);
         let (units, own, says) = (self.units.len(), self.own.len(), Some(self.says.len()));
         self.cuts.push(Cut { units, own, says, state: PartState::Travelling });
         Ok(self.cuts.len() - 1)
+    }
+
+    /// Takes the part back that was added last.
+    pub(super) fn take_back(&mut self) {
+        self.cuts.pop();
+        let (units, own, says) =
+            self.cuts.last().map_or((0, 0, 0), |cut| (cut.units, cut.own, cut.says.unwrap_or(0)));
+        self.units.truncate(units);
+        self.own.truncate(own);
+        self.says.truncate(says);
     }
 
     pub(super) fn count(&self) -> usize {
@@ -268,17 +303,18 @@ impl Parts {
         self.cuts.get(at).map(|cut| cut.state)
     }
 
-    pub(super) fn set_complete(&mut self, at: usize) {
-        self.cuts[at].state = PartState::Complete;
+    pub(super) fn set_state(&mut self, at: usize, state: PartState) {
+        self.cuts[at].state = state;
     }
 
     /// The step has failed: what is not complete becomes NaN.
-    pub(super) fn spoil(&mut self, mean: &mut [f32]) {
+    pub(super) fn spoil(&mut self, mean: &mut dyn Means) {
         let mut first = 0;
         for cut in &mut self.cuts {
             if cut.state == PartState::Travelling {
                 cut.state = PartState::Void;
-                runs(&self.units[first..cut.units]).for_each(|run| mean[run].fill(f32::NAN));
+                let units = &self.units[first..cut.units];
+                units.iter().for_each(|unit| mean.of(unit.id, unit.range()).fill(f32::NAN));
             }
             first = cut.units;
         }
@@ -323,9 +359,9 @@ mod tests {
         let (first, second) = (parts.part(0), parts.part(1));
         assert_eq!((ids(first.units), ids(first.own), first.says), (vec![1, 3], vec![1], Some(&b"hi"[..])));
         assert_eq!((second.first, ids(second.own), second.says), (2, vec![0, 2], Some(&b"!"[..])));
-        parts.set_complete(1);
+        parts.set_state(1, PartState::Complete);
         let mut mean = [0.0; 10];
-        parts.spoil(&mut mean);
+        parts.spoil(&mut &mut mean[..]);
         assert_eq!((parts.state(0), parts.state(1)), (Some(PartState::Void), Some(PartState::Complete)));
         assert_eq!(mean.map(f32::is_nan).iter().filter(|is_nan| **is_nan).count(), 3);
         assert!(mean[3].is_nan() && mean[8].is_nan() && mean[9].is_nan());

@@ -5,6 +5,7 @@ use gradwire::rounds::{Payload, Reduction, Round, RoundBuffers};
 use gradwire::{Grad, Memory, Unit};
 
 use super::error::ExchangeError;
+use super::means::Means;
 use super::step::Step;
 use crate::collective::{Reduce, Wire};
 use crate::error::TransportError;
@@ -82,14 +83,14 @@ impl UnitRounds {
         step: &Step<'_>,
         unit: &Unit,
         wire: Wire,
-        mean: &mut [f32],
+        mean: &mut dyn Means,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> usize {
         let Some(round) = self.round else { return 0 };
         let (layout, workers) = (step.layout.as_ref(), step.members().len() as u32);
         let memory = memory.as_deref_mut().filter(|_| step.plan.lends_to(unit));
         let mut memory = memory.map(|memory| memory.slice(unit.range()));
-        let (scratch, mean) = (&mut self.buffers.scratch(), &mut mean[unit.range()]);
+        let (scratch, mean) = (&mut self.buffers.scratch(), mean.of(unit.id, unit.range()));
         let codec = step.plan.rounds_of(unit);
         self.round = codec.advance(&layout, round, scratch, workers, mean, memory.as_mut());
         round.payload_len * element_bytes(&round, wire)

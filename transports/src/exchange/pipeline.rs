@@ -10,7 +10,8 @@ use gradwire::{DecodeError, Grad, Memory, Unit};
 
 use super::ending::{self, Ending};
 use super::error::ExchangeError;
-use super::parts::{InParts, NewPart, PartState, Parts, Polled};
+use super::means::{Means, flat};
+use super::parts::{InParts, NewPart, Part, PartState, Parts, Polled};
 use super::port::Care;
 use super::report::{Clock, Progress, Report, Work};
 use super::step::Step;
@@ -163,7 +164,7 @@ impl<R: InParts> Pipeline<R> {
             Phase::Polling { next, due: 0 } => self.go_on(Phase::Encoding(next), Work::Exchange),
             Phase::Polling { next, due } => {
                 let mut mean = std::mem::take(&mut self.mean);
-                let polled = self.poll(step, &mut mean, memory);
+                let polled = self.poll(step, &mut &mut mean[..], memory);
                 self.mean = mean;
                 match polled {
                     Ok(Polled::Waiting) => Ok(Progress::Waiting),
@@ -263,8 +264,13 @@ impl<R: InParts> Pipeline<R> {
         &mut self,
         step: &mut Step<'_>,
         new: &NewPart<'_>,
-        grad: Grad<'_>,
         memory: &mut Option<&mut Memory<'_>>,
+        mut encode: impl FnMut(
+            &mut R,
+            &mut Step<'_>,
+            Part<'_>,
+            &mut Option<&mut Memory<'_>>,
+        ) -> Result<(), ExchangeError>,
     ) -> Result<usize, ExchangeError> {
         self.heed_caller(step, memory);
         if !matches!(self.phase, Phase::Adding | Phase::Telling { .. }) {
@@ -276,13 +282,17 @@ impl<R: InParts> Pipeline<R> {
         if let Phase::Telling { error, given, .. } = &mut self.phase {
             let is_own = matches!(**error, ExchangeError::Encode(_))
                 || matches!(**error, ExchangeError::Failed { rank, .. } if rank == step.rank());
-            if !is_own && self.route.encode(step, part, grad, memory).is_ok() {
+            if !is_own && encode(&mut self.route, step, part, memory).is_ok() {
                 *given = given.and(self.route.give_back(step, part, memory));
             }
             return Ok(at);
         }
-        let posted = self.route.encode(step, part, grad, memory);
+        let posted = encode(&mut self.route, step, part, memory);
         if let Err(error) = posted {
+            if step.port.takes_any && matches!(error, ExchangeError::Encode(_)) {
+                self.parts[ADDED].take_back();
+                return Err(error);
+            }
             let given = self.give_back(step, self.encoded, memory);
             self.say_void(step, at, &error);
             self.fail_now(step, error, given);
@@ -304,7 +314,7 @@ impl<R: InParts> Pipeline<R> {
     pub(super) fn advance(
         &mut self,
         step: &mut Step<'_>,
-        mean: &mut [f32],
+        mean: &mut dyn Means,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<Progress<()>, ExchangeError> {
         self.heed_caller(step, memory);
@@ -336,7 +346,7 @@ impl<R: InParts> Pipeline<R> {
 
     /// The message of a member about a part that was added.
     pub(super) fn headed(&self, at: usize, position: Option<usize>) -> Option<&[u8]> {
-        let is_here = self.part_state(at)? == PartState::Complete;
+        let is_here = matches!(self.part_state(at)?, PartState::Complete | PartState::NotFinite);
         is_here.then(|| self.route.headed(at, position))
     }
 
@@ -344,7 +354,7 @@ impl<R: InParts> Pipeline<R> {
     fn poll(
         &mut self,
         step: &mut Step<'_>,
-        mean: &mut [f32],
+        mean: &mut dyn Means,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<Polled, ExchangeError> {
         let Some(&at) = self.in_flight.front() else { return Ok(Polled::Complete) };
@@ -356,8 +366,13 @@ impl<R: InParts> Pipeline<R> {
                 // Those of a step that was cut become means when all are there, because nobody uses one of
                 // them before.
                 if self.kind == ADDED {
-                    self.route.conclude(step, part, mean)?;
-                    self.parts[ADDED].set_complete(at);
+                    let state = match self.route.conclude(step, part, mean) {
+                        Err(ExchangeError::NonFiniteMean { .. }) if step.port.takes_any => {
+                            PartState::NotFinite
+                        }
+                        concluded => concluded.map(|()| PartState::Complete)?,
+                    };
+                    self.parts[ADDED].set_state(at, state);
                 }
                 self.in_flight.pop_front();
             }
@@ -367,11 +382,11 @@ impl<R: InParts> Pipeline<R> {
     }
 
     /// All parts are encoded, and the mean is to be there at `by`.
-    pub(super) fn finish_by(&mut self, step: &mut Step<'_>, mean: &mut [f32], by: u64) {
+    pub(super) fn finish_by(&mut self, step: &mut Step<'_>, mean: &mut dyn Means, by: u64) {
         self.by = by;
         step.port.deadline = if step.port.has_votes() { ending::votes_by(step.port.now, by) } else { by };
         if self.kind == CUT && self.parts[CUT].count() > 1 {
-            mean.copy_from_slice(&self.mean);
+            flat(mean).copy_from_slice(&self.mean);
         }
         if !matches!(self.phase, Phase::Telling { .. }) {
             self.phase = Phase::Completing;
@@ -382,7 +397,7 @@ impl<R: InParts> Pipeline<R> {
     pub(super) fn complete(
         &mut self,
         step: &mut Step<'_>,
-        mean: &mut [f32],
+        mean: &mut dyn Means,
         memory: &mut Option<&mut Memory<'_>>,
         clock: Clock,
     ) -> Result<Progress<Report>, ExchangeError> {
@@ -435,7 +450,7 @@ impl<R: InParts> Pipeline<R> {
     fn complete_parts(
         &mut self,
         step: &mut Step<'_>,
-        mean: &mut [f32],
+        mean: &mut dyn Means,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<Progress<Report>, ExchangeError> {
         if let Some(refused) = self.failed.take() {

@@ -106,6 +106,10 @@ pub(crate) struct Port {
     pub(super) is_open: bool,
     /// Whether all ranks vote at the end of a step, also over a network that is fail-stop.
     pub(super) votes: bool,
+    /// Whether parts also hold if their means are not finite.
+    pub(super) takes_any: bool,
+    /// The step of frames, which tags may give another number.
+    pub(super) frame_step: u64,
     /// What the caller at this rank says of its failure.
     pub(super) failing: Option<String>,
     /// Whether ranks that fail send notes, and not only void frames in place of their frames.
@@ -152,6 +156,8 @@ impl Port {
             broken,
             is_open: false,
             votes: false,
+            takes_any: false,
+            frame_step: 0,
             failing,
             has_notes: false,
             note,
@@ -167,7 +173,7 @@ impl Port {
         self.end();
         (self.me, self.members, self.is_fail_stop, self.step) = (me, members, is_fail_stop, step);
         (self.has_notes, self.note, self.unsent, self.broken, self.looked) = (false, None, None, None, None);
-        (self.is_open, self.failing) = (false, None);
+        (self.is_open, self.failing, self.frame_step) = (false, None, step.step);
         self.taken.clear();
         self.lost.clear();
         self.lost.reserve(self.members.world());
@@ -309,7 +315,7 @@ impl Port {
     /// Whether there is a reason not to wait for a message.
     fn wait(&mut self, (from, tag): (Rank, Tag), layout: &Layout) -> Result<(), ExchangeError> {
         if let Some((rank, note)) = &self.note {
-            return Err(super::ending::read_note(*rank, note, layout, self.step.step));
+            return Err(super::ending::read_note(*rank, note, layout, self.frame_step));
         }
         if !self.has_notes
             && let Some(refusal) = self.refusal_beside(tag, layout)
@@ -329,7 +335,7 @@ impl Port {
     /// What has happened.
     pub(super) fn heed(&self, layout: &Layout) -> Result<(), ExchangeError> {
         if let Some((rank, note)) = &self.note {
-            return Err(super::ending::read_note(*rank, note, layout, self.step.step));
+            return Err(super::ending::read_note(*rank, note, layout, self.frame_step));
         }
         Ok(self.failure()?)
     }
@@ -341,7 +347,7 @@ impl Port {
         let mut here = self.promised.iter().zip(&self.arrived).filter(|((_, other), _)| *other == tag);
         here.find_map(|((from, _), message)| {
             let message = message.as_ref().filter(|message| is_short(message))?;
-            refusal(*from, message, &layout.as_ref(), self.step.step)
+            refusal(*from, message, &layout.as_ref(), self.frame_step)
         })
     }
 
@@ -407,6 +413,17 @@ impl Port {
     pub(super) fn is_lost(&self, from: Rank, tag: Tag) -> bool {
         let is_gone = self.lost.contains(&from) || self.never.iter().any(|never| never.holds(from, tag));
         self.broken.is_some() || is_gone
+    }
+
+    /// The senders of messages that have not come, with the tag of the one that is needed.
+    pub(super) fn missing(&self) -> Vec<Rank> {
+        let tag = self.needed.map(|(_, tag)| tag);
+        let missing = self.promised.iter().zip(&self.arrived).filter(|(_, message)| message.is_none());
+        let missing = missing.map(|(name, _)| *name).filter(|(_, other)| tag.is_none_or(|tag| tag == *other));
+        let mut ranks: Vec<Rank> = missing.map(|(from, _)| from).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        ranks
     }
 
     /// Whether everything that must leave has left.

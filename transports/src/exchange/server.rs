@@ -10,6 +10,7 @@ use gradwire::{Gather, Grad, LayoutRef, Memory};
 use super::downlink::Downlink;
 use super::error::ExchangeError;
 use super::incoming::{Incoming, Requirements};
+use super::means::{Means, flat};
 use super::norm_cap::NormCap;
 use super::own::Own;
 use super::packet_set::PacketSet;
@@ -289,7 +290,8 @@ impl Server {
     }
 
     /// All messages have left, and the mean is to be there at `by`.
-    pub(super) fn finish_by(&mut self, step: &mut Step<'_>, mean: &mut [f32], by: u64) {
+    pub(super) fn finish_by(&mut self, step: &mut Step<'_>, mean: &mut dyn Means, by: u64) {
+        let mean = flat(mean);
         (self.by, step.port.deadline) = (by, by);
         if !matches!(self.phase, Phase::Encoded) {
             return;
@@ -313,10 +315,11 @@ impl Server {
     pub(super) fn complete(
         &mut self,
         step: &mut Step<'_>,
-        mean: &mut [f32],
+        mean: &mut dyn Means,
         memory: &mut Option<&mut Memory<'_>>,
         clock: Clock,
     ) -> Result<Progress<Report>, ExchangeError> {
+        let mean = flat(mean);
         self.heed_caller(step, memory)?;
         let is_making = matches!(self.phase, Phase::Gathering(_) | Phase::Dividing | Phase::EncodingMean);
         let done = match self.phase {

@@ -10,6 +10,7 @@ use gradwire::{DecodeError, Encoder, Grad, Memory, Unit};
 use super::all_gather::encode;
 use super::error::ExchangeError;
 use super::incoming::{Incoming, Requirements};
+use super::means::{Means, flat};
 use super::parts::{InParts, Part, Polled};
 use super::port::{Body, Care};
 use super::report::Work;
@@ -272,9 +273,10 @@ impl InParts for SparseAllReduce {
         &mut self,
         step: &mut Step<'_>,
         part: Part<'_>,
-        mean: &mut [f32],
+        mean: &mut dyn Means,
         _: &mut Option<&mut Memory<'_>>,
     ) -> Result<Polled, ExchangeError> {
+        let mean = flat(mean);
         if self.parts[part.at].is_summed {
             self.take_sums(step, part, mean)
         } else {
@@ -287,9 +289,9 @@ impl InParts for SparseAllReduce {
         &mut self,
         step: &mut Step<'_>,
         part: Part<'_>,
-        mean: &mut [f32],
+        mean: &mut dyn Means,
     ) -> Result<(), ExchangeError> {
-        let broken = divide(&mut mean[range_of(part.units)], step.members().len());
+        let broken = divide(&mut flat(mean)[range_of(part.units)], step.members().len());
         debug_assert_eq!(broken, None);
         Ok(())
     }

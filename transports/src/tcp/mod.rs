@@ -83,5 +83,5 @@ pub use self::error::TcpError;
 pub use self::greeting::greet_stranger;
 pub use self::key::Key;
 pub use self::options::{Meeting, Security, TcpLimits, TcpOptions, Timing};
-pub use self::transport::{Bound, Joining, Met, TcpTransport};
+pub use self::transport::{Bound, Joining, Met, TcpTransport, TcpWaker};
 pub use crate::terms::{Difference, Terms};

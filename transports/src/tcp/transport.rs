@@ -198,6 +198,19 @@ impl Joining {
     }
 }
 
+/// Ends the wait of a [`TcpTransport`] from another thread.
+#[derive(Clone, Debug)]
+pub struct TcpWaker(Arc<Shared>);
+
+impl TcpWaker {
+    /// The call of [`recv_any`](Transport::recv_any) in progress returns
+    /// [`Timeout`](TransportError::Timeout), unless a message is there; without one, the next call that would
+    /// wait.
+    pub fn wake(&self) {
+        self.0.mailbox.wake();
+    }
+}
+
 /// One rank's end.
 #[derive(Debug)]
 pub struct TcpTransport {
@@ -211,6 +224,12 @@ pub struct TcpTransport {
 }
 
 impl TcpTransport {
+    /// What other threads wake this end with, for a caller that waits for messages and for something else.
+    #[must_use]
+    pub fn waker(&self) -> TcpWaker {
+        TcpWaker(Arc::clone(&self.shared))
+    }
+
     fn ensure_open(&self) -> Result<(), TransportError> {
         if self.thread.is_some() { Ok(()) } else { Err(TransportError::Closed) }
     }

@@ -158,3 +158,33 @@ fn how_fast_it_is() {
         echo.join().unwrap();
     }
 }
+
+#[test]
+fn another_thread_ends_the_wait_for_a_message_and_no_message_is_lost() {
+    let [mut waiting, mut sending] = pair(World::new(2));
+    let (waker, tag, mut taken) = (waiting.waker(), Tag::new(0, 1), Vec::new());
+    let timeout = Err(TransportError::Timeout { from: Rank(1), tag });
+    // Before the wait, and in it.
+    waker.wake();
+    assert_eq!(waiting.recv(Rank(1), tag, &mut taken, long()), timeout);
+    let other = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(50));
+        waker.wake();
+        waker
+    });
+    let began = Instant::now();
+    assert_eq!(waiting.recv(Rank(1), tag, &mut taken, long()), timeout);
+    assert!(began.elapsed() >= Duration::from_millis(50) && began.elapsed() < Duration::from_secs(20));
+    sending.send(Rank(0), tag, b"frame", long()).unwrap();
+    waiting.recv(Rank(1), tag, &mut taken, long()).unwrap();
+    assert_eq!(taken, b"frame");
+    // A call that finds a message does not use it up.
+    let waker = other.join().unwrap();
+    sending.send(Rank(0), tag.chunk(1), b"next", long()).unwrap();
+    thread::sleep(Duration::from_millis(200));
+    waker.wake();
+    waiting.recv(Rank(1), tag.chunk(1), &mut taken, long()).unwrap();
+    let next = tag.chunk(2);
+    let timeout = Err(TransportError::Timeout { from: Rank(1), tag: next });
+    assert_eq!(waiting.recv(Rank(1), next, &mut taken, long()), timeout);
+}
