@@ -34,6 +34,7 @@ mod network;
 mod parameters;
 pub mod resnet;
 mod softmax;
+mod tiny;
 mod weights;
 
 pub use cnn::CnnConfig;

@@ -19,6 +19,7 @@ use gradwire::arithmetic::vectorised;
 
 use super::super::exponential::{logistic, tanh};
 use super::super::matrix::{Matrix, Product, add, add_product, add_rows, matrix, product};
+use super::super::tiny::zero_if_tiny;
 
 /// Gates of a cell: input, forget, candidate, output.
 pub(super) const GATES: usize = 4;
@@ -109,7 +110,7 @@ impl Layer {
             let (enter, keep) = sigmoids.split_at(width);
             for j in 0..width {
                 cell[j] = keep[j] * cell[j] + enter[j] * candidate[j];
-                output[j] = out[j] * tanh(cell[j]);
+                output[j] = zero_if_tiny(out[j] * tanh(cell[j]));
             }
         }
     }
@@ -169,11 +170,11 @@ impl Layer {
             for j in 0..width {
                 let squashed = tanh(cells[j]);
                 let d_cell = carried[j] + outer[j] * out[j] * (1.0 - squashed * squashed);
-                d_enter[j] = d_cell * candidate[j] * enter[j] * (1.0 - enter[j]);
-                d_keep[j] = d_cell * last[j] * keep[j] * (1.0 - keep[j]);
-                d_candidate[j] = d_cell * enter[j] * (1.0 - candidate[j] * candidate[j]);
-                d_out[j] = outer[j] * squashed * out[j] * (1.0 - out[j]);
-                carried[j] = d_cell * keep[j];
+                d_enter[j] = zero_if_tiny(d_cell * candidate[j] * enter[j] * (1.0 - enter[j]));
+                d_keep[j] = zero_if_tiny(d_cell * last[j] * keep[j] * (1.0 - keep[j]));
+                d_candidate[j] = zero_if_tiny(d_cell * enter[j] * (1.0 - candidate[j] * candidate[j]));
+                d_out[j] = zero_if_tiny(outer[j] * squashed * out[j] * (1.0 - out[j]));
+                carried[j] = zero_if_tiny(d_cell * keep[j]);
             }
         }
     }
@@ -198,4 +199,39 @@ impl Layer {
 fn quarters(gates: &[f32]) -> [&[f32]; GATES] {
     let width = gates.len() / GATES;
     [0, 1, 2, 3].map(|gate| &gates[gate * width..(gate + 1) * width])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pseudo-random numbers between minus and plus `limit`.
+    fn spread(len: usize, limit: f32) -> Vec<f32> {
+        let numbers =
+            (0..len as u32).map(|at| at.wrapping_mul(2_654_435_761).rotate_left(7) as f32 / u32::MAX as f32);
+        numbers.map(|number| (2.0 * number - 1.0) * limit).collect()
+    }
+
+    #[test]
+    fn gates_that_saturate_leave_hardly_any_subnormal_numbers() {
+        let (width, streams, tokens) = (16, 4, 35);
+        for limit in [0.1, 4.0, 30.0, 200.0] {
+            let (input, hidden) =
+                (spread(width * GATES * width, limit), spread(GATES * width * width, limit * 0.7));
+            let layer =
+                Layer::new(width, &input, &hidden, [&vec![0.0; GATES * width], &vec![0.5; GATES * width]]);
+            let mut state = State::new(streams, width);
+            let trace = layer.forward(spread(tokens * streams * width, 1.0), &mut state);
+            let (mut d_input, mut d_hidden) = (vec![0.0; input.len()], vec![0.0; hidden.len()]);
+            let (mut first, mut second) = (vec![0.0; GATES * width], vec![0.0; GATES * width]);
+            let gradients =
+                Gradients { input: &mut d_input, hidden: &mut d_hidden, biases: [&mut first, &mut second] };
+            let d_rows = layer.backward(&trace, spread(tokens * streams * width, 1e-4), gradients);
+            for numbers in [&trace.outputs, &d_rows, &d_input, &d_hidden, &first] {
+                let subnormal = numbers.iter().filter(|number| number.is_subnormal()).count();
+                assert!(subnormal * 100 <= numbers.len(), "{limit}: {subnormal} of {}", numbers.len());
+            }
+            assert!(d_input.iter().any(|&number| number != 0.0), "{limit}");
+        }
+    }
 }
