@@ -1,7 +1,7 @@
 //! Errors of the codec crate as exceptions of Python.
 
 use pyo3::create_exception;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::names;
@@ -19,6 +19,21 @@ create_exception!(
     PyValueError,
     "Bytes that are no frame which the caller can accept. Nothing was changed."
 );
+
+create_exception!(
+    gradwire,
+    ExchangeError,
+    PyRuntimeError,
+    "A step that did not become a mean at all ranks: another rank failed, is gone, or differs."
+);
+
+/// A gradient of this rank that cannot be encoded is an :class:`EncodeError`.
+pub(crate) fn exchange(error: names::ExchangeError) -> PyErr {
+    match error {
+        names::ExchangeError::Encode(error) => encode(error),
+        error => ExchangeError::new_err(error.to_string()),
+    }
+}
 
 pub(crate) fn encode(error: names::EncodeError) -> PyErr {
     let raised = EncodeError::new_err(error.to_string());

@@ -4,12 +4,14 @@
 mod buffer;
 mod codec;
 mod dlpack;
+mod door;
 mod errors;
 mod exchange;
 mod frame;
 mod fresh;
 mod layout;
 mod memory;
+mod mesh;
 mod names;
 mod own;
 mod rounds;
@@ -24,7 +26,9 @@ mod _core {
     #[pymodule_export]
     use super::codec::Codec;
     #[pymodule_export]
-    use super::errors::{DecodeError, EncodeError};
+    use super::door::Exchange;
+    #[pymodule_export]
+    use super::errors::{DecodeError, EncodeError, ExchangeError};
     #[pymodule_export]
     use super::exchange::{_carry_over, _encode_beside, _load, _mean, Tensors};
     #[pymodule_export]
@@ -33,6 +37,8 @@ mod _core {
     use super::layout::Layout;
     #[pymodule_export]
     use super::memory::Memory;
+    #[pymodule_export]
+    use super::mesh::{Listener, Mesh};
     #[pymodule_export]
     use super::own::{UnitSource, register};
     #[pymodule_export]

@@ -8,6 +8,7 @@ pub(crate) use gradwire::experiments::{
 pub(crate) use gradwire::format::{CodecId, Divisor, FrameUnit, Header, Limit, UnitInfo, frame_extent};
 pub(crate) use gradwire::half::{bf16, f16};
 pub(crate) use gradwire::packets::{PacketEncoder, PacketSize};
+pub(crate) use gradwire::plan::Plan;
 pub(crate) use gradwire::registry::{Law, LinearCodec};
 pub(crate) use gradwire::rounds::{Payload, Reduction, Round, RoundBuffers};
 pub(crate) use gradwire::state::{MemoryChoice, UnitState};
@@ -15,6 +16,7 @@ pub(crate) use gradwire::{
     Codec, DecodeError, Decoder, Density, EncodeError, Encoder, Frame, Gather, Grad, Layout, LayoutRef,
     Limits, Memory, Scratch, Source, Spec, SpecError, StepKey, Tensor, Unit,
 };
+pub(crate) use gradwire_transports::exchange::ExchangeError;
 
 /// Names of the codecs, separated by commas.
 pub(crate) fn codecs() -> String {

@@ -63,11 +63,15 @@ __all__ = [
     "Codec",
     "DecodeError",
     "EncodeError",
+    "Exchange",
+    "ExchangeError",
     "Frame",
     "Layout",
     "Limits",
     "LinearRound",
+    "Listener",
     "Memory",
+    "Mesh",
     "UnitSource",
     "_Tensors",
     "_carry_over",
@@ -88,6 +92,7 @@ VERSION: Final[str]
 
 class EncodeError(ValueError): ...
 class DecodeError(ValueError): ...
+class ExchangeError(RuntimeError): ...
 
 @final
 class Layout:
@@ -225,6 +230,52 @@ class Memory:
     def copy_from(self, other: Memory) -> list[str]: ...
     def copy(self) -> Memory: ...
     def __len__(self) -> int: ...
+
+@final
+class Listener:
+    def __new__(
+        cls,
+        rank: int,
+        address: str = "127.0.0.1:0",
+        *,
+        key: bytes | None = None,
+        insecure: bool = False,
+        terms: Mapping[str, object] | None = None,
+    ) -> Listener: ...
+    @property
+    def address(self) -> str: ...
+    def join(self, addresses: Sequence[str], timeout: float = 60.0) -> Mesh: ...
+
+@final
+class Mesh:
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world(self) -> int: ...
+    @property
+    def sent(self) -> int: ...
+    @property
+    def received(self) -> int: ...
+    def close(self, timeout: float = 5.0) -> None: ...
+
+@final
+class Exchange:
+    def __new__(
+        cls,
+        mesh: Mesh,
+        codec: Codec,
+        layout: _LayoutLike,
+        *,
+        units: Sequence[_Unit] | None = None,
+        wire: Literal["f32", "bf16"] = "f32",
+        seed: int = 0,
+        timeout: float = 60.0,
+    ) -> Exchange: ...
+    @overload
+    def mean(self, grad: _Buffer, memory: Memory | None = None, *, step: int, out: None = None) -> _F32: ...
+    @overload
+    def mean(self, grad: _Buffer, memory: Memory | None = None, *, step: int, out: _F32) -> _F32: ...
+    def set_codec(self, codec: Codec) -> None: ...
 
 @final
 class Limits:
