@@ -27,19 +27,17 @@ static uint8_t *read_file(const char *path, size_t *bytes) {
 }
 
 int main(int argc, char **argv) {
-  size_t bytes, elements, i, units;
+  size_t bytes, elements, units, i;
   uint64_t fingerprint, step;
   char text[160];
-  gw_result result;
-  gw_outline *outline;
-  gw_layout *layout;
-  gw_frame *frame;
+  gw_outline *outline = NULL;
+  gw_layout *layout = NULL;
+  gw_limits *limits = NULL;
+  gw_frame *frame = NULL;
   uint8_t *content = argc == 2 ? read_file(argv[1], &bytes) : NULL;
-  void *outline_memory = malloc(gw_outline_size()), *layout_memory = malloc(gw_layout_size());
-  if (!content || !outline_memory || !layout_memory) return fprintf(stderr, "decode FILE\n"), 2;
-
-  result = gw_outline_init(outline_memory, gw_outline_size(), content, bytes, NULL, &outline);
-  if (result != GW_OK) return fail(argv[1], result);
+  if (!content) return fprintf(stderr, "decode FILE\n"), 2;
+  gw_result result = gw_outline_new(content, bytes, NULL, &outline);
+  if (result != GW_OK) return free(content), fail(argv[1], result);
   gw_outline_step(outline, &step);
   gw_outline_units(outline, &units);
   gw_outline_extent(outline, &elements);
@@ -50,11 +48,13 @@ int main(int argc, char **argv) {
     gw_outline_unit_text(outline, i, text, sizeof text, NULL);
     printf("# unit %zu, %s\n", i, text);
   }
-
-  gw_layout_init_opaque(layout_memory, gw_layout_size(), elements, fingerprint, &layout);
-  result = gw_frame_new(content, bytes, layout, NULL, &frame);
-  if (result != GW_OK) return fail(argv[1], result);
-  gw_frame_each(frame, print_value, NULL);
-  gw_frame_free(frame);
-  return free(layout_memory), free(outline_memory), free(content), 0;
+  result = gw_layout_new_opaque(elements, fingerprint, &layout);
+  if (result == GW_OK) result = gw_limits_new(layout, &limits);
+  /* As many tensors as there are units, and 64 MiB for their tables. */
+  if (result == GW_OK) result = gw_limits_set_max_body_bytes(limits, bytes);
+  if (result == GW_OK) result = gw_limits_set_max_scratch_words(limits, 2 * elements + (1 << 24));
+  if (result == GW_OK) result = gw_frame_new(content, bytes, layout, limits, &frame);
+  if (result == GW_OK) result = gw_frame_each(frame, print_value, NULL);
+  gw_frame_free(frame), gw_limits_free(limits), gw_layout_free(layout), gw_outline_free(outline), free(content);
+  return result == GW_OK ? 0 : fail(argv[1], result);
 }

@@ -598,7 +598,8 @@ typedef struct gw_encoder gw_encoder;
  * says GW_DONE. Before each of these calls, send what gw_exchange_outgoing has. When one says
  * GW_WAITING, wait for a message and hand it in with gw_exchange_receive, or for the time of
  * gw_exchange_deadline. An error of encode or complete ends the step; whatever did not enter the mean is
- * back in the memory.
+ * back in the memory. gw_exchange_begin_in_parts begins a step whose parts are added as their gradients
+ * come.
  *
  * Threads: one at a time.
  */
@@ -763,6 +764,16 @@ gw_result gw_codec_set_density(gw_codec *codec,
 gw_result gw_layout_new_flat(size_t elements, gw_layout **layout);
 
 /**
+ * Allocates a layout of which only length and fingerprint are known, as gw_layout_init_opaque makes it.
+ * gw_layout_free frees it.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_MISALIGNED, GW_ERROR_NO_HEAP.
+ */
+gw_result gw_layout_new_opaque(size_t elements,
+                               uint64_t fingerprint,
+                               gw_layout **layout);
+
+/**
  * Allocates a layout of `tensors` tensors. Tensor i has the name `names[i]` and `ranks[i]` dimensions;
  * `dims` has the dimensions of all tensors, one tensor after the other, `dim_count` numbers in all.
  * Everything is copied. `names` may be NULL: then no tensor has a name. gw_layout_free frees it.
@@ -778,8 +789,8 @@ gw_result gw_layout_new(size_t tensors,
                         gw_layout **layout);
 
 /**
- * Frees what gw_layout_new or gw_layout_new_flat made. Encoders and memories that were made of it must
- * not be used any more. NULL is nothing to free.
+ * Frees what gw_layout_new, gw_layout_new_flat or gw_layout_new_opaque made. Encoders and memories that were
+ * made of it must not be used any more. NULL is nothing to free.
  *
  * Errors: GW_ERROR_NOT_ALLOCATED for a layout in the caller's memory, GW_ERROR_NOT_AN_OBJECT.
  */
@@ -1071,11 +1082,13 @@ gw_result gw_encode_bf16(gw_encoder *encoder,
  * Encodes a gradient as several frames of at most the bytes that the spelling states
  * ("max_packet_bytes=1200"), for links that lose packets. Each is a frame of its own: any of them can be
  * read and added without the others. Calls `visit` with each, in order; it must not use the encoder or
- * the memory. `out` is where packets are made; its `room` is at least that of one packet. A packet that
- * is lost can be given back: gw_memory_give_back.
+ * the memory. `out` is where packets are made; its `room` is at least that of one packet. `*written`
+ * becomes the bytes of all packets together. A packet that is lost can be given back:
+ * gw_memory_give_back.
  *
  * Errors: as gw_encode, GW_ENCODE_NO_PACKETS for a codec without GW_CAN_PACKETS,
- * GW_ENCODE_PACKET_TOO_SMALL. No packet was made then.
+ * GW_ENCODE_PACKET_TOO_SMALL. No packet was made then. After GW_ENCODE_BUFFER_TOO_SMALL, `*written` is the
+ * room that is needed.
  */
 gw_result gw_encode_packets(gw_encoder *encoder,
                             uint64_t step,
@@ -1085,7 +1098,8 @@ gw_result gw_encode_packets(gw_encoder *encoder,
                             uint8_t *out,
                             size_t room,
                             gw_packet_visitor visit,
-                            void *context);
+                            void *context,
+                            size_t *written);
 
 /**
  * Sets the share of the coordinates that is sent from now on.
@@ -1126,6 +1140,19 @@ gw_result gw_encoder_frame_bound(const gw_encoder *encoder, size_t *bytes);
 typedef void (*gw_value_visitor)(void *context, size_t index, float value);
 
 /**
+ * Reads a frame, checks all of it, and adds `weight` times its values to a sum: gw_frame_new,
+ * gw_frame_add and gw_frame_free in one. On an error the sum is as it was.
+ *
+ * Errors: as gw_frame_new and gw_frame_add. Threads: any, at any time.
+ */
+gw_result gw_add(const uint8_t *bytes,
+                 size_t byte_count,
+                 const gw_layout *layout,
+                 float weight,
+                 float *sum,
+                 size_t count);
+
+/**
  * Allocates and reads a frame. gw_frame_free frees it.
  *
  * Errors: as gw_frame_init, and GW_ERROR_NO_HEAP.
@@ -1142,19 +1169,6 @@ gw_result gw_frame_new(const uint8_t *bytes,
  * Errors: GW_ERROR_NOT_ALLOCATED for a frame in the caller's memory, GW_ERROR_NOT_AN_OBJECT.
  */
 gw_result gw_frame_free(gw_frame *frame);
-
-/**
- * Reads a frame, checks all of it, and adds `weight` times its values to a sum: gw_frame_new,
- * gw_frame_add and gw_frame_free in one. On an error the sum is as it was.
- *
- * Errors: as gw_frame_new and gw_frame_add. Threads: any, at any time.
- */
-gw_result gw_add(const uint8_t *bytes,
-                 size_t byte_count,
-                 const gw_layout *layout,
-                 float weight,
-                 float *sum,
-                 size_t count);
 
 /**
  * Of the bytes of a stream that begin a frame, GW_HEADER_BYTES at least: how many bytes the whole frame
@@ -1418,6 +1432,26 @@ gw_result gw_rounds_init(void *memory,
 #define GW_TAG_BYTES 20
 
 /**
+ * Frames or sums of the part are missing.
+ */
+#define GW_PART_TRAVELLING 0
+
+/**
+ * Its mean is there. It must not be used if the step fails.
+ */
+#define GW_PART_COMPLETE 1
+
+/**
+ * The step has failed before its mean was there. Its values are NaN.
+ */
+#define GW_PART_VOID 2
+
+/**
+ * The most bytes that a rank says with a part.
+ */
+#define GW_MOST_SAID 16384
+
+/**
  * A sum where the codec allows it, a server for packets, else all-gather.
  */
 #define GW_ROUTE_BEST 0
@@ -1472,7 +1506,7 @@ gw_result gw_exchange_free(gw_exchange *exchange);
  * may use it. All ranks begin the same steps in the same order, with the same seed.
  *
  * Errors: GW_EXCHANGE_BUSY during a step, GW_ERROR_OUT_OF_RANGE for a rank that is not among the members
- * or not below GW_RANKS, GW_EXCHANGE_TOO_MANY_WORKERS, GW_ENCODE_MEMORY_INCOMPLETE without the memory,
+ * or not below GW_RANKS, GW_ENCODE_MEMORY_INCOMPLETE without the memory,
  * GW_ERROR_WRONG_LAYOUT, GW_ERROR_NULL_POINTER, GW_ERROR_MISALIGNED, GW_ERROR_NOT_AN_OBJECT.
  */
 gw_result gw_exchange_begin(gw_exchange *exchange,
@@ -1636,16 +1670,136 @@ gw_result gw_exchange_not_here(gw_exchange *exchange,
  *
  * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
  */
-gw_result gw_exchange_fail(gw_exchange *exchange);
+gw_result gw_exchange_network_failed(gw_exchange *exchange);
+
+/**
+ * The program has failed in code of its own. Call gw_exchange_complete until it returns
+ * GW_EXCHANGE_FAILED: then all other ranks are told, in the same step, with this text, of which 512 bytes
+ * travel. Whatever was encoded goes back to the memory. Without a step in progress, and once this rank has
+ * voted for its mean, the call does nothing. Where ranks do not vote (`fail_stop`), the others are told up
+ * to the point where all is encoded.
+ *
+ * Errors: GW_ERROR_NOT_UTF8, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_exchange_fail(gw_exchange *exchange,
+                           const char *why);
+
+/**
+ * How many units a gradient has, as the codec's spelling cuts it: parts are made of them, and name them by
+ * their numbers, from 0.
+ *
+ * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_exchange_units(const gw_exchange *exchange,
+                            size_t *units);
+
+/**
+ * The place of a unit in the gradient. Each of the last two may be NULL.
+ *
+ * Errors: GW_ERROR_OUT_OF_RANGE for a unit that is not there, GW_ERROR_NULL_POINTER,
+ * GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_exchange_unit(const gw_exchange *exchange,
+                           uint32_t unit,
+                           size_t *start,
+                           size_t *elements);
+
+/**
+ * Begins a step whose parts are added one by one, as their gradients come: as gw_exchange_begin, then
+ * gw_exchange_add for each part and gw_exchange_advance in between, and gw_exchange_complete at the end.
+ * There is no gw_exchange_encode. All ranks add the same units in the same order, and vote at the end.
+ *
+ * Errors: as gw_exchange_begin; GW_EXCHANGE_NO_PARTS for routes other than GW_ROUTE_ALL_GATHER and
+ * GW_ROUTE_OWNERS; GW_EXCHANGE_ROUNDS_FIRST for a codec that needs all of the gradient.
+ */
+gw_result gw_exchange_begin_in_parts(gw_exchange *exchange,
+                                     uint32_t rank,
+                                     const uint32_t *members,
+                                     size_t member_count,
+                                     uint32_t epoch,
+                                     uint32_t fail_stop,
+                                     uint64_t seed,
+                                     uint64_t step,
+                                     gw_memory *memory,
+                                     uint64_t now,
+                                     uint64_t by);
+
+/**
+ * Adds a part: encodes it, and queues its first messages. `units` are the numbers of its units, ascending,
+ * none of which was in an earlier part. Of these, `lacks` are those of which this rank has no gradient: a
+ * frame holds nothing of them and the residual stays, and a sum takes them as zeros. `says` are bytes for
+ * the program at every other rank, GW_MOST_SAID at most: see gw_exchange_said. `values` is the whole
+ * gradient, as many values as the layout has, of which only the units of the part are read, in this call.
+ * `*part` becomes the number of the part, from 0; NULL if it is not wanted.
+ *
+ * Errors: GW_EXCHANGE_BAD_PART, and the step goes on as if there had been no call; gw_exchange_error_text
+ * says what is wrong. GW_EXCHANGE_NOT_STARTED without gw_exchange_begin_in_parts. GW_ERROR_WRONG_LENGTH,
+ * GW_ERROR_OVERLAP when the values are the residual, GW_ERROR_NULL_POINTER, GW_ERROR_MISALIGNED,
+ * GW_ERROR_NOT_AN_OBJECT. If the gradient cannot be encoded, gw_exchange_complete says so.
+ */
+gw_result gw_exchange_add(gw_exchange *exchange,
+                          const uint32_t *units,
+                          size_t unit_count,
+                          const uint32_t *lacks,
+                          size_t lack_count,
+                          const uint8_t *says,
+                          size_t says_bytes,
+                          const float *values,
+                          size_t count,
+                          uint64_t now,
+                          size_t *part);
+
+/**
+ * Does one piece of the work on the parts that were added. `*progress` becomes GW_WORKED, GW_WAITING, or
+ * GW_DONE once the mean of each is in `mean`, which is the same in every call of a step, as many values as
+ * the layout has: call again after the next gw_exchange_add. If the step fails, whatever has no mean yet
+ * becomes NaN, and gw_exchange_complete says why.
+ *
+ * Errors: GW_EXCHANGE_NOT_STARTED without gw_exchange_begin_in_parts, or once gw_exchange_complete was
+ * called; GW_ERROR_WRONG_LENGTH, GW_ERROR_OVERLAP when the mean is the residual, GW_ERROR_NULL_POINTER,
+ * GW_ERROR_MISALIGNED, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_exchange_advance(gw_exchange *exchange,
+                              float *mean,
+                              size_t count,
+                              uint64_t now,
+                              uint32_t *progress);
+
+/**
+ * How far a part of the last step is: `*state` becomes GW_PART_TRAVELLING, GW_PART_COMPLETE or
+ * GW_PART_VOID. The mean of a part has the same bits at all ranks, but only gw_exchange_complete says
+ * whether the step holds.
+ *
+ * Errors: GW_ERROR_OUT_OF_RANGE for a part that is not there, GW_ERROR_NULL_POINTER,
+ * GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_exchange_part(const gw_exchange *exchange,
+                           size_t part,
+                           uint32_t *state);
+
+/**
+ * What a rank said with a part of the last step that is complete: `*byte_count` bytes at `*bytes`, which
+ * stay until the next call that changes the exchange.
+ *
+ * Errors: GW_ERROR_OUT_OF_RANGE for a rank that is no member, and for a part that is not complete,
+ * GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_exchange_said(const gw_exchange *exchange,
+                           size_t part,
+                           uint32_t rank,
+                           const uint8_t **bytes,
+                           size_t *byte_count);
 
 /**
  * Allocates an exchange of gradients of that layout by a codec, on a route. Both are copied.
- * gw_exchange_free frees it.
+ * gw_exchange_free frees it. Its buffers grow in the first step. A layout for which 32 bytes an element
+ * cannot be had is refused here, because a step that finds no memory ends the program.
  *
  * Errors: GW_ERROR_OUT_OF_RANGE for a route that GW_ROUTE_ does not name, GW_EXCHANGE_NOT_LINEAR,
  * GW_EXCHANGE_NO_FRAMES, GW_EXCHANGE_NOT_SPARSE, GW_EXCHANGE_GOSSIP and GW_EXCHANGE_PACKETS for a codec
  * that the route does not take, GW_ERROR_NOT_SUPPORTED for the key `clip`, GW_ERROR_LAYOUT for a layout
- * of gw_layout_init_opaque, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT, GW_ERROR_NO_HEAP.
+ * of gw_layout_init_opaque, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT, GW_ERROR_NO_HEAP, and
+ * GW_ERROR_WRONG_LENGTH for a layout that cannot be addressed.
  */
 gw_result gw_exchange_new(const gw_codec *codec,
                           const gw_layout *layout,
@@ -1815,9 +1969,9 @@ gw_result gw_rounds_payload(gw_rounds *rounds,
  * there is another round. Else it becomes 0: the mean of the unit is then in its place of `mean`, which has
  * `count` values, as many as the layout has, and the memory keeps what is not in it.
  *
- * Errors, with nothing changed: GW_ERROR_NO_ROUND, GW_ERROR_OUT_OF_RANGE for no ranks, for another number
- * than before, or for more than the payloads can sum, GW_ERROR_WRONG_LENGTH, GW_ERROR_OVERLAP when the mean
- * is the residual, GW_ERROR_NULL_POINTER, GW_ERROR_MISALIGNED, GW_ERROR_NOT_AN_OBJECT.
+ * Errors: nothing has changed then. GW_ERROR_NO_ROUND, GW_ERROR_OUT_OF_RANGE for no ranks, for another
+ * number than before, or for more than the payloads can sum, GW_ERROR_WRONG_LENGTH, GW_ERROR_OVERLAP when
+ * the mean is the residual, GW_ERROR_NULL_POINTER, GW_ERROR_MISALIGNED, GW_ERROR_NOT_AN_OBJECT.
  */
 gw_result gw_rounds_advance(gw_rounds *rounds,
                             uint32_t contributors,
@@ -1892,6 +2046,20 @@ gw_result gw_none_init(void *memory, size_t size, gw_codec **codec);
 /* ======== Limits ======== */
 
 /**
+ * Allocates limits, as gw_limits_init makes them. gw_limits_free frees them.
+ *
+ * Errors: as gw_limits_init, and GW_ERROR_NO_HEAP.
+ */
+gw_result gw_limits_new(const gw_layout *layout, gw_limits **limits);
+
+/**
+ * Frees what gw_limits_new made. NULL is nothing to free.
+ *
+ * Errors: GW_ERROR_NOT_ALLOCATED for limits in the caller's memory, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_limits_free(gw_limits *limits);
+
+/**
  * Elements that all units of a frame may cover together.
  *
  * Errors: GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
@@ -1934,6 +2102,23 @@ gw_result gw_limits_set_max_scratch_words(gw_limits *limits, size_t value);
 gw_result gw_limits_set_max_magnitude(gw_limits *limits, float value);
 
 /* ======== Looking into a frame ======== */
+
+/**
+ * Allocates and reads the outline of a frame. gw_outline_free frees it.
+ *
+ * Errors: as gw_outline_init, and GW_ERROR_NO_HEAP.
+ */
+gw_result gw_outline_new(const uint8_t *bytes,
+                         size_t byte_count,
+                         const gw_limits *limits,
+                         gw_outline **outline);
+
+/**
+ * Frees what gw_outline_new made. NULL is nothing to free.
+ *
+ * Errors: GW_ERROR_NOT_ALLOCATED for an outline in the caller's memory, GW_ERROR_NOT_AN_OBJECT.
+ */
+gw_result gw_outline_free(gw_outline *outline);
 
 /**
  * The step that the frame belongs to.

@@ -254,9 +254,9 @@ pub unsafe extern "C" fn gw_rounds_payload(
 /// there is another round. Else it becomes 0: the mean of the unit is then in its place of `mean`, which has
 /// `count` values, as many as the layout has, and the memory keeps what is not in it.
 ///
-/// Errors, with nothing changed: GW_ERROR_NO_ROUND, GW_ERROR_OUT_OF_RANGE for no ranks, for another number
-/// than before, or for more than the payloads can sum, GW_ERROR_WRONG_LENGTH, GW_ERROR_OVERLAP when the mean
-/// is the residual, GW_ERROR_NULL_POINTER, GW_ERROR_MISALIGNED, GW_ERROR_NOT_AN_OBJECT.
+/// Errors: nothing has changed then. GW_ERROR_NO_ROUND, GW_ERROR_OUT_OF_RANGE for no ranks, for another
+/// number than before, or for more than the payloads can sum, GW_ERROR_WRONG_LENGTH, GW_ERROR_OVERLAP when
+/// the mean is the residual, GW_ERROR_NULL_POINTER, GW_ERROR_MISALIGNED, GW_ERROR_NOT_AN_OBJECT.
 ///
 /// # Safety
 /// As the manual says of pointers.

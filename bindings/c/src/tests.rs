@@ -3,49 +3,105 @@
 use crate::encoder::gw_frame_bound;
 use codecs::registry::CODECS;
 use codecs::{Gather, Spec, Unit};
+use std::fs;
+use std::path::Path;
 
-const SOURCES: &[&str] = &[
-    include_str!("codec.rs"),
-    include_str!("draws.rs"),
-    include_str!("encoder/settings.rs"),
-    include_str!("encoder/half.rs"),
-    include_str!("encoder/mod.rs"),
-    include_str!("encoder/packets.rs"),
-    include_str!("exchange/messages.rs"),
-    include_str!("exchange/mod.rs"),
-    include_str!("exchange/settings.rs"),
-    include_str!("frame.rs"),
-    include_str!("heap.rs"),
-    include_str!("layout.rs"),
-    include_str!("limits.rs"),
-    include_str!("memory.rs"),
-    include_str!("outline.rs"),
-    include_str!("rounds.rs"),
-    include_str!("small.rs"),
-    include_str!("spelling.rs"),
-];
-
-/// Every function that C can call and that returns a result begins with `boundary`.
-#[test]
-fn every_body_runs_inside_of_the_boundary() {
-    let mut count = 0;
-    for source in SOURCES {
-        for function in source.split("pub unsafe extern \"C\" fn ").skip(1) {
-            let (name, _) = function.split_once('(').unwrap();
-            let (signature, body) = function.split_once(" -> gw_result {\n").unwrap();
-            assert!(!signature.contains('{'), "{name} returns no result");
-            let code = body.lines().find(|line| !line.trim_start().starts_with("//")).unwrap();
-            assert!(code.trim_start().starts_with("boundary(|| unsafe {"), "{name}: {code}");
-            count += 1;
-        }
-        // The others do nothing that can fail.
-        for function in source.split("pub extern \"C\" fn ").skip(1) {
-            let (_, body) = function.split_once(" -> usize {\n").expect("a size");
-            let line = body.lines().next().unwrap();
-            assert!(line.contains(".unwrap_or(0)") || line.contains("saturating"), "{line}");
+/// Every source file, by its path, without its tests.
+fn sources() -> Vec<(String, String)> {
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    let mut sources = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs")
+                && !path.ends_with("tests.rs")
+            {
+                let source = fs::read_to_string(&path).unwrap();
+                let code = source.split("#[cfg(test)]\nmod tests {").next().unwrap();
+                sources.push((path.display().to_string(), code.to_owned()));
+            }
         }
     }
-    assert!(count > 50, "{count} functions were found");
+    sources
+}
+
+/// Every function that C can call: its name, its description, its signature and its body.
+fn functions() -> Vec<[String; 4]> {
+    let mut functions = Vec::new();
+    for (_, source) in sources() {
+        for (at, _) in source.match_indices("extern \"C\" fn gw_") {
+            let (before, after) = source.split_at(at);
+            let (name, rest) = after["extern \"C\" fn ".len()..].split_once('(').unwrap();
+            let (signature, body) = rest.split_once(" {\n").unwrap();
+            let lines = before.lines().rev().skip(1).skip_while(|line| line.starts_with("#["));
+            let description: Vec<_> = lines.take_while(|line| line.starts_with("///")).collect();
+            let body = body.split_once("\n}\n").unwrap().0;
+            functions.push([name, &description.join("\n"), signature, body].map(str::to_owned));
+        }
+    }
+    assert!(functions.len() > 100, "{} functions were found", functions.len());
+    functions
+}
+
+/// Every function that returns a result begins with `boundary`; the others do nothing that can fail.
+#[test]
+fn every_body_runs_inside_of_the_boundary() {
+    let cannot_fail = ["gw_version_number", "gw_format_version_min", "gw_format_version_max"];
+    let texts = ["gw_result_name", "gw_result_text"];
+    for [name, _, signature, body] in functions() {
+        let code = body.lines().find(|line| !line.trim_start().starts_with("//")).unwrap().trim_start();
+        if signature.ends_with("-> gw_result") {
+            assert!(code.starts_with("boundary(|| unsafe {"), "{name}: {code}");
+        } else if !cannot_fail.contains(&&*name) && !texts.contains(&&*name) {
+            assert!(code.contains(".unwrap_or(0)") || code.contains("saturating"), "{name}: {code}");
+        }
+    }
+}
+
+/// A function says its errors, and one without says from which threads it may be called; an object says that
+/// of all its functions.
+#[test]
+fn every_description_has_its_errors_and_its_threads() {
+    for [name, description, signature, _] in functions() {
+        let part = if signature.ends_with("-> gw_result") { "Errors: " } else { "Threads: " };
+        assert!(description.contains(part), "{name} does not say '{part}'");
+    }
+    let mut objects = 0;
+    for (path, source) in sources() {
+        for (before, _) in source.match_indices("\npub struct gw_").map(|(at, _)| source.split_at(at)) {
+            let last = before.lines().last().unwrap();
+            assert!(last.starts_with("/// Threads: "), "{path}: {last}");
+            objects += 1;
+        }
+    }
+    assert_eq!(objects, OBJECTS.len() + 1, "an object is not listed here");
+}
+
+/// Without the exchange, which allocates.
+const OBJECTS: &[&str] = &["codec", "encoder", "frame", "layout", "limits", "memory", "outline", "rounds"];
+
+#[test]
+fn every_object_can_be_made_in_both_ways() {
+    let names: Vec<_> = functions().into_iter().map(|[name, ..]| name).collect();
+    for object in OBJECTS {
+        for call in ["size", "init", "new", "free"] {
+            assert!(names.contains(&format!("gw_{object}_{call}")), "there is no gw_{object}_{call}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_global_but_a_table_that_nobody_changes() {
+    for (path, source) in sources() {
+        for line in source.lines().map(str::trim_start).filter(|line| !line.starts_with("//")) {
+            let item = line.trim_start_matches("pub ").trim_start_matches("(crate) ");
+            let is_static = item.starts_with("static ") && !item.starts_with("static ALL: &[");
+            let changes = ["thread_local", "Atomic", "OnceLock", "LazyLock", "Mutex", "Cell<"];
+            assert!(!is_static && !changes.iter().any(|word| line.contains(word)), "{path}: {line}");
+        }
+    }
 }
 
 #[test]

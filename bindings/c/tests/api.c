@@ -114,9 +114,11 @@ static void packets(gw_layout *layout) {
   OK(gw_codec_capabilities(codec, &can));
   EXPECT(can == (GW_CAN_ENCODE | GW_CAN_KEEP | GW_CAN_EXACT | GW_CAN_DENSITY | GW_CAN_PACKETS));
   memset(sum, 0, sizeof sum);
-  EXPECT(gw_encode_packets(encoder, 0, values, N, memory, packet, 199, take_packet, &seen) == GW_ENCODE_BUFFER_TOO_SMALL);
-  EXPECT(seen.count == 0);
-  OK(gw_encode_packets(encoder, 0, values, N, memory, packet, sizeof packet, take_packet, &seen));
+  EXPECT(gw_encode_packets(encoder, 0, values, N, memory, packet, 199, take_packet, &seen, &bytes) ==
+         GW_ENCODE_BUFFER_TOO_SMALL);
+  EXPECT(seen.count == 0 && bytes == 200);
+  OK(gw_encode_packets(encoder, 0, values, N, memory, packet, bytes, take_packet, &seen, &bytes));
+  EXPECT(bytes > 3 * 200 && bytes <= seen.count * seen.most);
   EXPECT(seen.count > 3 && seen.most <= 200);
   for (int j = 0; j < N; j++) EXPECT(sum[j] + kept(memory)[j] == values[j]);
   printf("%zu packets of at most %zu bytes\n", seen.count, seen.most);

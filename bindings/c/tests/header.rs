@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-/// What no declaration of Rust can say. `bounds.c` compares both with the functions of these names.
+/// What no declaration of Rust can say. `api.c` compares the first two with the functions of these names.
 const MACROS: &str = "
 /**
  * The version of this header as one number: 10203 is 1.2.3.
@@ -46,7 +46,17 @@ const SECTIONS: &[(&str, &[&str])] = &[
     (OWN_MEMORY, &["GW_ALIGNMENT"]),
     (
         "Exchange",
-        &["gw_exchange", "GW_ROUTE_", "GW_WORKED", "GW_WAITING", "GW_DONE", "GW_TAG_BYTES", "GW_NEVER"],
+        &[
+            "gw_exchange",
+            "GW_ROUTE_",
+            "GW_WORKED",
+            "GW_WAITING",
+            "GW_DONE",
+            "GW_TAG_BYTES",
+            "GW_NEVER",
+            "GW_PART_",
+            "GW_MOST_SAID",
+        ],
     ),
     ("Rounds of linear codecs", &["gw_rounds", "GW_SUM_", "GW_MAX_F32", "GW_MIN_I32", "GW_AND_U32"]),
     (NO_HEAP, &["GW_DENSITY", "gw_topk", "gw_qsgd", "gw_none"]),

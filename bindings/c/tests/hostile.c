@@ -139,8 +139,9 @@ static void null_pointers(void) {
   NULLS(gw_encode(encoder, 0, values, N, NULL, (uint8_t *)space, sizeof space, NULL));
   NULLS(gw_encode_f16(encoder, 0, NULL, N, NULL, bytes, sizeof bytes, &size));
   NULLS(gw_encode_bf16(encoder, 0, NULL, N, NULL, bytes, sizeof bytes, &size));
-  NULLS(gw_encode_packets(encoder, 0, values, N, NULL, bytes, sizeof bytes, NULL, NULL));
-  NULLS(gw_encode_packets(NULL, 0, values, N, NULL, bytes, sizeof bytes, ignore_packet, NULL));
+  NULLS(gw_encode_packets(encoder, 0, values, N, NULL, bytes, sizeof bytes, NULL, NULL, &size));
+  NULLS(gw_encode_packets(NULL, 0, values, N, NULL, bytes, sizeof bytes, ignore_packet, NULL, &size));
+  NULLS(gw_encode_packets(encoder, 0, values, N, NULL, bytes, sizeof bytes, ignore_packet, NULL, NULL));
   NULLS(gw_encoder_error_index(NULL, &size));
   NULLS(gw_encoder_error_text(NULL, text, sizeof text, NULL));
   NULLS(gw_encode_void(NULL, bytes, sizeof bytes, &size));
@@ -301,6 +302,7 @@ static void wrong_objects(void) {
 
 /* Lengths and numbers that do not fit, and calls that came too early. */
 static void wrong_arguments(void) {
+  gw_exchange *an_exchange;
   size_t size, needed, rank[2] = {1, 2}, dims[3] = {4, SIZE_MAX, 3};
   uint64_t number;
   gw_layout *a_layout;
@@ -342,7 +344,8 @@ static void wrong_arguments(void) {
   EXPECT(gw_memory_decay(memory, (float)NAN), GW_ERROR_OUT_OF_RANGE);
   EXPECT(gw_memory_rescale(memory, (float)INFINITY), GW_ERROR_OUT_OF_RANGE);
   EXPECT(gw_memory_load(memory, bytes, length), GW_DECODE_BAD_MAGIC);
-  EXPECT(gw_encode_packets(encoder, 0, values, N, memory, out, sizeof out, ignore_packet, NULL), GW_ENCODE_NO_PACKETS);
+  EXPECT(gw_encode_packets(encoder, 0, values, N, memory, out, sizeof out, ignore_packet, NULL, &size),
+         GW_ENCODE_NO_PACKETS);
   EXPECT(gw_encoder_set_source(encoder, 1, GW_RANKS), GW_ERROR_OUT_OF_RANGE);
   EXPECT(gw_encoder_set_density(encoder, 0), GW_ERROR_OUT_OF_RANGE);
   EXPECT(gw_encoder_set_density(encoder, NAN), GW_ERROR_OUT_OF_RANGE);
@@ -380,6 +383,13 @@ static void wrong_arguments(void) {
   EXPECT(gw_layout_init(exact(gw_layout_size()), gw_layout_size(), SIZE_MAX, &a_layout), GW_OK);
   EXPECT(gw_memory_size(codec, a_layout, &size), GW_ERROR_WRONG_LENGTH);
   EXPECT(gw_encoder_size(codec, a_layout, &size), GW_ERROR_WRONG_LENGTH);
+  EXPECT(gw_exchange_new(codec, a_layout, GW_ROUTE_ALL_GATHER, &an_exchange), GW_ERROR_WRONG_LENGTH);
+  EXPECT(gw_exchange_new_server(codec, a_layout, 0, codec, &an_exchange), GW_ERROR_WRONG_LENGTH);
+  /* More than this machine has. */
+  EXPECT(gw_layout_init(exact(gw_layout_size()), gw_layout_size(), SIZE_MAX >> 14, &a_layout), GW_OK);
+  EXPECT(gw_memory_new(codec, a_layout, &a_memory), GW_ERROR_NO_HEAP);
+  EXPECT(gw_exchange_new(codec, a_layout, GW_ROUTE_ALL_GATHER, &an_exchange), GW_ERROR_NO_HEAP);
+  EXPECT(gw_exchange_new_server(codec, a_layout, 0, codec, &an_exchange), GW_ERROR_NO_HEAP);
 }
 
 /* The frame of `make`, cut at every length and with every bit turned: an error each, and the sum stays as it was. */

@@ -1,11 +1,12 @@
 //! Messages of a step, out and in.
 
 use super::gw_exchange;
-use crate::raw::{Outcome, boundary, give, object, object_mut, slice, slice_mut};
+use crate::raw::{Outcome, boundary, give, object, object_mut, slice, slice_mut, text};
 use crate::results::{
     GW_ERROR_OUT_OF_RANGE, GW_ERROR_WRONG_LENGTH, GW_EXCHANGE_DUPLICATE, GW_EXCHANGE_FULL,
     GW_EXCHANGE_OTHER_EPOCH, GW_EXCHANGE_STALE, GW_EXCHANGE_STRANGER, gw_result,
 };
+use core::ffi::c_char;
 use transports::exchange::Refusal;
 use transports::{Rank, Tag, TransportError};
 
@@ -237,10 +238,29 @@ pub unsafe extern "C" fn gw_exchange_not_here(exchange: *mut gw_exchange, rank: 
 /// # Safety
 /// As the manual says of pointers.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gw_exchange_fail(exchange: *mut gw_exchange) -> gw_result {
+pub unsafe extern "C" fn gw_exchange_network_failed(exchange: *mut gw_exchange) -> gw_result {
     // SAFETY: the caller's pointers are what the manual says.
     boundary(|| unsafe {
         object_mut(exchange)?.exchange.network_failed(TransportError::Closed);
+        Ok(())
+    })
+}
+
+/// The program has failed in code of its own. Call gw_exchange_complete until it returns
+/// GW_EXCHANGE_FAILED: then all other ranks are told, in the same step, with this text, of which 512 bytes
+/// travel. Whatever was encoded goes back to the memory. Without a step in progress, and once this rank has
+/// voted for its mean, the call does nothing. Where ranks do not vote (`fail_stop`), the others are told up
+/// to the point where all is encoded.
+///
+/// Errors: GW_ERROR_NOT_UTF8, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+///
+/// # Safety
+/// As the manual says of pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gw_exchange_fail(exchange: *mut gw_exchange, why: *const c_char) -> gw_result {
+    // SAFETY: the caller's pointers are what the manual says.
+    boundary(|| unsafe {
+        object_mut(exchange)?.exchange.fail(text(why)?);
         Ok(())
     })
 }

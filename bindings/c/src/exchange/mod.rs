@@ -1,9 +1,10 @@
 //! A step of all ranks, from their gradients to one mean, without I/O.
 
 pub mod messages;
+pub mod parts;
 pub mod settings;
 
-use crate::draws::source;
+use crate::draws::{GW_RANKS, source};
 use crate::heap::free;
 use crate::memory::gw_memory;
 use crate::raw::{
@@ -28,7 +29,8 @@ use transports::{Membership, Rank, RankSet};
 /// says GW_DONE. Before each of these calls, send what gw_exchange_outgoing has. When one says
 /// GW_WAITING, wait for a message and hand it in with gw_exchange_receive, or for the time of
 /// gw_exchange_deadline. An error of encode or complete ends the step; whatever did not enter the mean is
-/// back in the memory.
+/// back in the memory. gw_exchange_begin_in_parts begins a step whose parts are added as their gradients
+/// come.
 ///
 /// Threads: one at a time.
 pub struct gw_exchange(#[allow(dead_code, reason = "its place is what counts")] Placed<Held>);
@@ -81,7 +83,7 @@ pub unsafe extern "C" fn gw_exchange_free(exchange: *mut gw_exchange) -> gw_resu
 /// may use it. All ranks begin the same steps in the same order, with the same seed.
 ///
 /// Errors: GW_EXCHANGE_BUSY during a step, GW_ERROR_OUT_OF_RANGE for a rank that is not among the members
-/// or not below GW_RANKS, GW_EXCHANGE_TOO_MANY_WORKERS, GW_ENCODE_MEMORY_INCOMPLETE without the memory,
+/// or not below GW_RANKS, GW_ENCODE_MEMORY_INCOMPLETE without the memory,
 /// GW_ERROR_WRONG_LAYOUT, GW_ERROR_NULL_POINTER, GW_ERROR_MISALIGNED, GW_ERROR_NOT_AN_OBJECT.
 ///
 /// # Safety
@@ -102,31 +104,29 @@ pub unsafe extern "C" fn gw_exchange_begin(
 ) -> gw_result {
     // SAFETY: the caller's pointers are what the manual says.
     boundary(|| unsafe {
-        let (held, kept) = (object_mut(exchange)?, optional_mut(memory)?);
-        let ranks: RankSet = slice(members, member_count)?.iter().copied().map(Rank).collect();
-        source(rank)?;
-        if !ranks.contains(Rank(rank)) {
+        let held = object_mut(exchange)?;
+        let members = slice(members, member_count)?;
+        let of = StepOf::new(rank, members, epoch, fail_stop, seed, step)?;
+        held.begin(memory, |machine, kept| machine.begin(of.setting, of.key, kept, now, by))
+    })
+}
+
+/// What the arguments of a step name.
+struct StepOf {
+    setting: Setting,
+    key: StepKey,
+}
+
+impl StepOf {
+    fn new(rank: u32, members: &[u32], epoch: u32, fail_stop: u32, seed: u64, step: u64) -> Outcome<Self> {
+        if rank >= GW_RANKS || !members.contains(&rank) {
             return Err(GW_ERROR_OUT_OF_RANGE);
         }
-        match &kept {
-            None if held.spec.memory != MemoryChoice::None => return Err(GW_ENCODE_MEMORY_INCOMPLETE),
-            Some(kept) if !kept.is_for(&held.layout.as_ref()) => return Err(GW_ERROR_WRONG_LAYOUT),
-            _ => {}
-        }
-        let setting = Setting {
-            rank: Rank(rank),
-            membership: Membership { epoch, ranks },
-            is_fail_stop: fail_stop != 0,
-        };
-        let key = StepKey { seed, step, source: source(rank)? };
-        let kept: Option<&Memory<'_>> = kept.as_deref().map(|kept| &kept.memory);
-        let begun = held.exchange.begin(setting, key, kept, now, by);
-        held.failed = None;
-        held.report = None;
-        begun.map_err(|error| error.code())?;
-        held.memory = memory;
-        Ok(())
-    })
+        let ranks: RankSet = members.iter().copied().map(Rank).collect();
+        let membership = Membership { epoch, ranks };
+        let setting = Setting { rank: Rank(rank), membership, is_fail_stop: fail_stop != 0 };
+        Ok(Self { setting, key: StepKey { seed, step, source: source(rank)? } })
+    }
 }
 
 /// Encodes and sends, piece by piece. `*progress` becomes GW_WORKED, GW_WAITING or GW_DONE. The values
@@ -207,22 +207,53 @@ pub unsafe extern "C" fn gw_exchange_complete(
 }
 
 impl Held {
-    /// Keeps the error for its text; the step is over then.
-    fn note(&mut self, done: Result<Progress<()>, ExchangeError>) -> Outcome<u32> {
-        match done {
-            Ok(Progress::Done(())) => Ok(GW_DONE),
-            Ok(Progress::Waiting) => Ok(GW_WAITING),
-            // No route of this interface lends a payload to a library.
-            Ok(_) => Ok(GW_WORKED),
-            Err(error) => {
-                let code = error.code();
-                if code != GW_EXCHANGE_NOT_STARTED {
-                    self.memory = core::ptr::null_mut();
-                }
-                self.failed = Some(error);
-                Err(code)
-            }
+    /// Begins a step with that memory.
+    ///
+    /// # Safety
+    /// As [`optional_mut`], also until the step is over.
+    unsafe fn begin(
+        &mut self,
+        memory: *mut gw_memory,
+        begin: impl FnOnce(&mut Exchange, Option<&Memory<'_>>) -> Result<(), ExchangeError>,
+    ) -> Outcome {
+        // SAFETY: the caller's promise.
+        let kept = unsafe { optional_mut(memory)? };
+        match &kept {
+            None if self.spec.memory != MemoryChoice::None => return Err(GW_ENCODE_MEMORY_INCOMPLETE),
+            Some(kept) if !kept.is_for(&self.layout.as_ref()) => return Err(GW_ERROR_WRONG_LAYOUT),
+            _ => {}
         }
+        let kept: Option<&Memory<'_>> = kept.as_deref().map(|kept| &kept.memory);
+        begin(&mut self.exchange, kept).map_err(|error| error.code())?;
+        (self.memory, self.failed, self.report) = (memory, None, None);
+        Ok(())
+    }
+
+    /// Keeps the error for its text.
+    fn say(&mut self, error: ExchangeError) -> gw_result {
+        let code = error.code();
+        self.failed = Some(error);
+        code
+    }
+
+    /// How far a call of the step got. An error ends the step, but for one that says that there is none.
+    fn note(&mut self, done: Result<Progress<()>, ExchangeError>) -> Outcome<u32> {
+        done.map(|progress| number_of(&progress)).map_err(|error| {
+            let code = self.say(error);
+            if code != GW_EXCHANGE_NOT_STARTED {
+                self.memory = core::ptr::null_mut();
+            }
+            code
+        })
+    }
+}
+
+fn number_of(progress: &Progress<()>) -> u32 {
+    match progress {
+        Progress::Done(()) => GW_DONE,
+        Progress::Waiting => GW_WAITING,
+        // No route of this interface lends a payload to a library.
+        Progress::Worked(_) | Progress::Lent => GW_WORKED,
     }
 }
 

@@ -6,10 +6,12 @@ use crate::heap::allocate;
 use crate::layout::gw_layout;
 use crate::raw::{Object, Outcome, Place, boundary, object, object_mut};
 use crate::results::{
-    GW_ERROR_LAYOUT, GW_ERROR_NOT_SUPPORTED, GW_ERROR_OUT_OF_RANGE, GW_EXCHANGE_NO_DOWNLINK, gw_result,
+    GW_ERROR_LAYOUT, GW_ERROR_NO_HEAP, GW_ERROR_NOT_SUPPORTED, GW_ERROR_OUT_OF_RANGE, GW_ERROR_WRONG_LENGTH,
+    GW_EXCHANGE_NO_DOWNLINK, gw_result,
 };
 use codecs::plan::ToPlan;
 use codecs::{Codec, Density, Layout, LayoutRef, Spec};
+use core::hint::black_box;
 use core::time::Duration;
 use transports::Rank;
 use transports::collective::Wire;
@@ -33,12 +35,14 @@ pub const GW_ROUTE_SERVER: u32 = 5;
 pub const GW_ROUTE_OWNERS: u32 = 6;
 
 /// Allocates an exchange of gradients of that layout by a codec, on a route. Both are copied.
-/// gw_exchange_free frees it.
+/// gw_exchange_free frees it. Its buffers grow in the first step. A layout for which 32 bytes an element
+/// cannot be had is refused here, because a step that finds no memory ends the program.
 ///
 /// Errors: GW_ERROR_OUT_OF_RANGE for a route that GW_ROUTE_ does not name, GW_EXCHANGE_NOT_LINEAR,
 /// GW_EXCHANGE_NO_FRAMES, GW_EXCHANGE_NOT_SPARSE, GW_EXCHANGE_GOSSIP and GW_EXCHANGE_PACKETS for a codec
 /// that the route does not take, GW_ERROR_NOT_SUPPORTED for the key `clip`, GW_ERROR_LAYOUT for a layout
-/// of gw_layout_init_opaque, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT, GW_ERROR_NO_HEAP.
+/// of gw_layout_init_opaque, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT, GW_ERROR_NO_HEAP, and
+/// GW_ERROR_WRONG_LENGTH for a layout that cannot be addressed.
 ///
 /// # Safety
 /// As the manual says of pointers.
@@ -123,6 +127,7 @@ unsafe fn make(
     if spec.codec.local_clip(1).is_some() {
         return Err(GW_ERROR_NOT_SUPPORTED);
     }
+    require_room(layout.len())?;
     let is_server = matches!(route, Route::Server(_));
     let made = Exchange::new(spec, layout.clone(), route);
     let made = made.and_then(|made| if messages > 1 { made.pipelined(messages) } else { Ok(made) });
@@ -141,6 +146,20 @@ unsafe fn make(
             boundary(|| Place::<gw_exchange>::open(memory, size)?.write(held, exchange))
         })
     }
+}
+
+/// Refuses a layout for whose buffers there is no room: frame, working memory, state and their copies take up
+/// to 32 bytes an element.
+fn require_room(elements: usize) -> Outcome {
+    let bytes = elements.checked_mul(32).ok_or(GW_ERROR_WRONG_LENGTH)?;
+    if isize::try_from(bytes).is_err() {
+        return Err(GW_ERROR_WRONG_LENGTH);
+    }
+    let mut room = Vec::<u8>::new();
+    let reserved = room.try_reserve_exact(bytes);
+    // Or the compiler leaves the allocation out.
+    black_box(&room);
+    reserved.map_err(|_| GW_ERROR_NO_HEAP)
 }
 
 fn owned(layout: &LayoutRef<'_>) -> Outcome<Layout> {

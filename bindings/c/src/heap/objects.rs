@@ -1,86 +1,19 @@
-//! What allocates: `_new` and `_free` of the objects, and reading a frame in one call. Left out of the build
-//! without a heap, where programs have the same objects in memory of their own.
+//! `_new` and `_free` of every object: a thin layer on `_size` and `_init`.
 
+use super::{allocate, free};
 use crate::codec::{gw_codec, gw_codec_size};
 use crate::encoder::{self, gw_encoder, gw_encoder_init};
-use crate::frame::{self, gw_frame, gw_frame_add, gw_frame_init};
-use crate::layout::{Held, gw_layout, gw_layout_init, gw_layout_size};
-use crate::limits::gw_limits;
+use crate::frame::{self, gw_frame, gw_frame_init};
+use crate::layout::{Held, gw_layout, gw_layout_init, gw_layout_init_opaque, gw_layout_size};
+use crate::limits::{gw_limits, gw_limits_init, gw_limits_size};
 use crate::memory::{self, gw_memory, gw_memory_init};
-use crate::raw::{
-    GW_ALIGNMENT, Head, Object, Outcome, Place, boundary, check, check_object, object, slice, text,
-};
-use crate::results::{
-    GW_ERROR_LAYOUT, GW_ERROR_NO_HEAP, GW_ERROR_NOT_ALLOCATED, GW_ERROR_PANIC, GW_ERROR_WRONG_LENGTH, GW_OK,
-    gw_result,
-};
+use crate::outline::{gw_outline, gw_outline_init, gw_outline_size};
+use crate::raw::{Outcome, Place, boundary, object, slice, text};
+use crate::results::{GW_ERROR_LAYOUT, GW_ERROR_WRONG_LENGTH, GW_OK, gw_result};
 use crate::rounds::{gw_rounds, gw_rounds_init, gw_rounds_size};
 use crate::spelling::gw_codec_init;
 use codecs::Layout;
-use core::ffi::{c_char, c_void};
-use std::alloc;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-/// Runs the body of a call. A panic of the body becomes a result.
-pub(crate) fn without_panic(body: impl FnOnce() -> Outcome) -> Outcome {
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| {
-        // Its destructor could panic again.
-        std::mem::forget(payload);
-        Err(GW_ERROR_PANIC)
-    })
-}
-
-/// Allocates `size` bytes and makes an object in them.
-///
-/// # Safety
-/// `out` is a variable of the caller; `init` writes an object and its address.
-pub(crate) unsafe fn allocate<O: Object>(
-    size: usize,
-    out: *mut *mut O,
-    init: impl FnOnce(*mut c_void, usize) -> gw_result,
-) -> Outcome {
-    check(out)?;
-    let layout = alloc::Layout::from_size_align(size, GW_ALIGNMENT).map_err(|_| GW_ERROR_WRONG_LENGTH)?;
-    // SAFETY: no object has size 0.
-    let memory = unsafe { alloc::alloc_zeroed(layout) };
-    if memory.is_null() {
-        return Err(GW_ERROR_NO_HEAP);
-    }
-    let result = init(memory.cast(), size);
-    if result == GW_OK {
-        // SAFETY: `init` wrote an object there.
-        unsafe { (*memory.cast::<Head>()).allocated = size };
-        return Ok(());
-    }
-    // SAFETY: allocated above, with this layout.
-    unsafe { alloc::dealloc(memory, layout) };
-    Err(result)
-}
-
-/// Frees an object that was allocated, after `before`. Null is nothing to free.
-///
-/// # Safety
-/// Null, or an object that nobody uses any more.
-pub(crate) unsafe fn free<O: Object>(object: *mut O, before: impl FnOnce(&mut O::Value)) -> Outcome {
-    if object.is_null() {
-        return Ok(());
-    }
-    // SAFETY: the caller's promise.
-    let placed = unsafe { check_object(object)? };
-    // SAFETY: the tag says that it is an object.
-    let size = unsafe { (*placed).head.allocated };
-    if size == 0 {
-        return Err(GW_ERROR_NOT_ALLOCATED);
-    }
-    // SAFETY: as above; nobody uses it any more.
-    unsafe { before(&mut (*placed).value) };
-    // SAFETY: as above. A second call finds no tag, as long as the memory is not used again.
-    unsafe { (*placed).head.tag = 0 };
-    let layout = alloc::Layout::from_size_align(size, GW_ALIGNMENT).map_err(|_| GW_ERROR_PANIC)?;
-    // SAFETY: allocated in `allocate`, with this layout.
-    unsafe { alloc::dealloc(placed.cast(), layout) };
-    Ok(())
-}
+use core::ffi::c_char;
 
 /// Allocates a codec. gw_codec_free frees it.
 ///
@@ -119,6 +52,27 @@ pub unsafe extern "C" fn gw_layout_new_flat(elements: usize, layout: *mut *mut g
     // SAFETY: the caller's pointers are what the manual says.
     boundary(|| unsafe {
         allocate(gw_layout_size(), layout, |memory, size| gw_layout_init(memory, size, elements, layout))
+    })
+}
+
+/// Allocates a layout of which only length and fingerprint are known, as gw_layout_init_opaque makes it.
+/// gw_layout_free frees it.
+///
+/// Errors: GW_ERROR_NULL_POINTER, GW_ERROR_MISALIGNED, GW_ERROR_NO_HEAP.
+///
+/// # Safety
+/// As the manual says of pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gw_layout_new_opaque(
+    elements: usize,
+    fingerprint: u64,
+    layout: *mut *mut gw_layout,
+) -> gw_result {
+    // SAFETY: the caller's pointers are what the manual says.
+    boundary(|| unsafe {
+        allocate(gw_layout_size(), layout, |memory, size| {
+            gw_layout_init_opaque(memory, size, elements, fingerprint, layout)
+        })
     })
 }
 
@@ -171,8 +125,8 @@ fn shapes(ranks: &[usize], mut dims: &[usize]) -> Outcome<Vec<Vec<usize>>> {
     if dims.is_empty() { Ok(shapes) } else { Err(GW_ERROR_WRONG_LENGTH) }
 }
 
-/// Frees what gw_layout_new or gw_layout_new_flat made. Encoders and memories that were made of it must
-/// not be used any more. NULL is nothing to free.
+/// Frees what gw_layout_new, gw_layout_new_flat or gw_layout_new_opaque made. Encoders and memories that were
+/// made of it must not be used any more. NULL is nothing to free.
 ///
 /// Errors: GW_ERROR_NOT_ALLOCATED for a layout in the caller's memory, GW_ERROR_NOT_AN_OBJECT.
 ///
@@ -322,51 +276,61 @@ pub unsafe extern "C" fn gw_frame_free(frame: *mut gw_frame) -> gw_result {
     boundary(|| unsafe { free(frame, |_| ()) })
 }
 
-/// Reads a frame, checks all of it, and adds `weight` times its values to a sum: gw_frame_new,
-/// gw_frame_add and gw_frame_free in one. On an error the sum is as it was.
+/// Allocates limits, as gw_limits_init makes them. gw_limits_free frees them.
 ///
-/// Errors: as gw_frame_new and gw_frame_add. Threads: any, at any time.
+/// Errors: as gw_limits_init, and GW_ERROR_NO_HEAP.
 ///
 /// # Safety
 /// As the manual says of pointers.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gw_add(
-    bytes: *const u8,
-    byte_count: usize,
-    layout: *const gw_layout,
-    weight: f32,
-    sum: *mut f32,
-    count: usize,
-) -> gw_result {
+pub unsafe extern "C" fn gw_limits_new(layout: *const gw_layout, limits: *mut *mut gw_limits) -> gw_result {
     // SAFETY: the caller's pointers are what the manual says.
     boundary(|| unsafe {
-        let mut frame: *mut gw_frame = core::ptr::null_mut();
-        let read = gw_frame_new(bytes, byte_count, layout, core::ptr::null(), &raw mut frame);
-        if read != GW_OK {
-            return Err(read);
-        }
-        let added = gw_frame_add(frame, weight, sum, count);
-        gw_frame_free(frame);
-        if added == GW_OK { Ok(()) } else { Err(added) }
+        allocate(gw_limits_size(), limits, |memory, size| gw_limits_init(memory, size, layout, limits))
     })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::results::GW_ERROR_OVERLAP;
+/// Frees what gw_limits_new made. NULL is nothing to free.
+///
+/// Errors: GW_ERROR_NOT_ALLOCATED for limits in the caller's memory, GW_ERROR_NOT_AN_OBJECT.
+///
+/// # Safety
+/// As the manual says of pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gw_limits_free(limits: *mut gw_limits) -> gw_result {
+    // SAFETY: the caller's pointers are what the manual says.
+    boundary(|| unsafe { free(limits, |_| ()) })
+}
 
-    #[test]
-    fn a_panic_becomes_a_result() {
-        assert_eq!(boundary(|| panic!("planted")), GW_ERROR_PANIC);
-        struct PanicsAgain;
-        impl Drop for PanicsAgain {
-            fn drop(&mut self) {
-                panic!("planted in a destructor");
-            }
-        }
-        assert_eq!(boundary(|| std::panic::panic_any(PanicsAgain)), GW_ERROR_PANIC);
-        assert_eq!(boundary(|| Err(GW_ERROR_OVERLAP)), GW_ERROR_OVERLAP);
-        assert_eq!(boundary(|| Ok(())), GW_OK);
-    }
+/// Allocates and reads the outline of a frame. gw_outline_free frees it.
+///
+/// Errors: as gw_outline_init, and GW_ERROR_NO_HEAP.
+///
+/// # Safety
+/// As the manual says of pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gw_outline_new(
+    bytes: *const u8,
+    byte_count: usize,
+    limits: *const gw_limits,
+    outline: *mut *mut gw_outline,
+) -> gw_result {
+    // SAFETY: the caller's pointers are what the manual says.
+    boundary(|| unsafe {
+        allocate(gw_outline_size(), outline, |memory, size| {
+            gw_outline_init(memory, size, bytes, byte_count, limits, outline)
+        })
+    })
+}
+
+/// Frees what gw_outline_new made. NULL is nothing to free.
+///
+/// Errors: GW_ERROR_NOT_ALLOCATED for an outline in the caller's memory, GW_ERROR_NOT_AN_OBJECT.
+///
+/// # Safety
+/// As the manual says of pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gw_outline_free(outline: *mut gw_outline) -> gw_result {
+    // SAFETY: the caller's pointers are what the manual says.
+    boundary(|| unsafe { free(outline, |_| ()) })
 }
