@@ -261,7 +261,7 @@ fn without_the_votes_a_frame_that_is_lost_for_one_rank_fails_the_step_there_alon
 }
 
 #[test]
-fn an_end_that_is_agreed_on_costs_two_messages_of_one_byte_to_each_peer() {
+fn an_end_that_is_agreed_on_costs_two_messages_of_two_bytes_to_each_peer() {
     for case in cases() {
         let sent = |is_fail_stop| {
             let (mut workers, _) = world(3, &case, is_fail_stop);
@@ -271,7 +271,7 @@ fn an_end_that_is_agreed_on_costs_two_messages_of_one_byte_to_each_peer() {
         };
         let ((plain, without), (agreed, with)) = (sent(true), sent(false));
         assert!(plain == agreed, "{case:?}");
-        let more: Vec<_> = without.iter().map(|(messages, bytes)| (messages + 4, bytes + 4)).collect();
+        let more: Vec<_> = without.iter().map(|(messages, bytes)| (messages + 4, bytes + 8)).collect();
         assert_eq!(with, more, "{case:?}");
     }
 }

@@ -135,7 +135,8 @@ fn refusal(payload: Option<Vec<u8>>, broken: impl Fn(&mut Vec<f32>)) -> Exchange
     let (mut mixer, mut model) = (mixer("dpsgd", Topology::Ring), model(0));
     broken(&mut model);
     let before = bits(std::slice::from_ref(&model));
-    if let Some(payload) = payload {
+    if let Some(mut payload) = payload {
+        payload.push(0xe1);
         // The tag of a gossip round: the sixth kind of collective, round 0.
         let tag = Tag::new(0, 1).chunk(1 << 31 | 6 << 27);
         b.send(Rank(0), tag, &payload, Deadline::NEVER).unwrap();

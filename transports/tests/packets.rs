@@ -286,11 +286,16 @@ const NONE: &str = "none:max_packet_bytes=400";
 
 /// Announces `count` packets, sends these, and says that it is done.
 fn send(end: &mut local::LocalTransport, tag: Tag, count: &[u8], packets: &[&[u8]]) {
-    end.send(Rank(0), tag, count, long()).unwrap();
+    end.send(Rank(0), tag, &versioned(count), long()).unwrap();
     for (chunk, packet) in (0..).zip(packets) {
         end.send(Rank(0), tag.unit(1).chunk(chunk), packet, long()).unwrap();
     }
-    end.send(Rank(0), tag.chunk(4), b"", long()).unwrap();
+    end.send(Rank(0), tag.chunk(4), &versioned(b""), long()).unwrap();
+}
+
+/// With the version of the exchange, by which every message ends that is no packet.
+fn versioned(message: &[u8]) -> Vec<u8> {
+    [message, &[0xe1]].concat()
 }
 
 #[test]
@@ -326,7 +331,7 @@ fn packets_that_are_damaged_or_belong_elsewhere_are_not_added() {
 fn a_worker_that_stops_in_the_middle_is_waited_for_no_longer_than_patience() {
     let all = packets(NONE);
     let report = against(NONE, Some(Duration::from_millis(50)), |end, tag| {
-        end.send(Rank(0), tag, &(all.len() as u32).to_le_bytes(), long()).unwrap();
+        end.send(Rank(0), tag, &versioned(&(all.len() as u32).to_le_bytes()), long()).unwrap();
         end.send(Rank(0), tag.unit(1).chunk(2), &all[2], long()).unwrap();
     });
     assert_eq!(report.unwrap().contributors.as_slice(), [Rank(0), Rank(1)]);

@@ -334,7 +334,7 @@ fn a_rank_of_another_version_is_refused_by_name() {
     let (grad, part) = (gradient(0, 3), NewPart { units: &[1], ..NewPart::default() });
     exchange.add(&part, Grad::F32(&grad), memory.as_mut(), 0).unwrap();
     let mut message = exchange.outgoing().unwrap().bytes.to_vec();
-    message[0] += 1;
+    *message.last_mut().unwrap() += 1;
     exchange.receive(Rank(1), Tag::new(0, 3), message).unwrap();
     let mut mean = vec![0.0; layout().len()];
     let error = loop {

@@ -338,7 +338,8 @@ fn numbers_that_are_not_finite_or_of_another_round_name_the_rank() {
     ] {
         let mut ends = local::world(2);
         let mut other = ends.pop().unwrap();
-        other.send(Rank(0), Tag::new(0, 4), &message, Deadline::NEVER).unwrap();
+        let versioned = [&message[..], &[0xe1]].concat();
+        other.send(Rank(0), Tag::new(0, 4), &versioned, Deadline::NEVER).unwrap();
         let transport: Box<dyn Transport> = Box::new(ends.pop().unwrap());
         let mut worker =
             Worker { transport, exchange: exchange(PLAIN, 1), residual: vec![0.0; layout().len()] };

@@ -196,6 +196,8 @@ fn where_frames_travel_a_void_frame_stands_in_the_place_of_the_frame() {
         let mut bytes = Vec::new();
         other.recv(Rank(1), Tag::new(0, 3), &mut bytes, Deadline::now()).unwrap();
         assert_eq!((traffic.messages, traffic.payload_bytes), (1, bytes.len() as u64), "{spec}");
+        // The version of the exchange follows the frame.
+        assert_eq!(bytes.pop(), Some(0xe1));
         let void = gradwire::format::VoidFrame::parse(&bytes, &layout().as_ref()).unwrap().unwrap();
         assert_eq!((void.codec.number(), void.step, void.index), (3, 3, 33));
     }

@@ -43,6 +43,8 @@ pub struct Encoder {
     pub(crate) bytes: Vec<u8>,
     pub(crate) frame: Vec<u8>,
     pub(crate) len: usize,
+    /// Whether a byte was appended to the frame.
+    has_tail: bool,
     divisor: Divisor,
 }
 
@@ -134,8 +136,8 @@ impl Encoder {
         grow(&mut self.words, needed.words);
         grow(&mut self.bytes, needed.bytes);
         grow(&mut self.frame, codec.max_frame_bytes(units).ok_or(EncodeError::TooLarge)?);
+        self.clear();
         let mut scratch = Scratch { words: &mut self.words, bytes: &mut self.bytes };
-        self.len = 0;
         self.len = encode(&mut scratch, &mut self.frame)?;
         self.mark(0..self.len);
         Ok(self.frame())
@@ -153,6 +155,26 @@ impl Encoder {
     #[must_use]
     pub fn frame(&self) -> &[u8] {
         &self.frame[..self.len]
+    }
+
+    /// Writes a byte behind the frame that is no part of it, for whoever sends frames in messages that end
+    /// with one. The frame is not copied, and stays as it is.
+    pub fn append(&mut self, byte: u8) {
+        grow(&mut self.frame, self.len + 1);
+        self.frame[self.len] = byte;
+        self.has_tail = true;
+    }
+
+    /// The [frame](Self::frame) of the last successful call, and the byte that was [appended](Self::append)
+    /// to it.
+    #[must_use]
+    pub fn message(&self) -> &[u8] {
+        &self.frame[..self.len + usize::from(self.has_tail)]
+    }
+
+    /// There is no frame.
+    pub(crate) fn clear(&mut self) {
+        (self.len, self.has_tail) = (0, false);
     }
 }
 

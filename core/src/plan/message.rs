@@ -77,7 +77,7 @@ impl Encoder {
         plan.assert_for(step.layout);
         let memory_len = memory.as_ref().map_or(step.layout.len(), |memory| memory.len());
         assert_eq!(memory_len, step.layout.len(), "memory and layout differ in length");
-        self.len = 0;
+        self.clear();
         self.make_room(plan, step)?;
         let mut groups = groups_in(plan, step.units);
         self.len = match (groups.next(), groups.next()) {

@@ -1,8 +1,6 @@
 //! Why a run ends early.
 
 use gradwire_transports::Rank;
-#[cfg(feature = "mpi")]
-use gradwire_transports::exchange::Route;
 
 #[cfg(feature = "mpi")]
 use crate::agreement::Averaging;
@@ -95,8 +93,8 @@ impl RunError {
     /// do another one together.
     #[cfg(feature = "mpi")]
     pub(crate) fn is_of_all(&self, job: &Job) -> bool {
-        // A rank that cannot encode tells all others, except on these two ways.
-        let is_told = !matches!(job.way, Averaging::Gossip(_) | Averaging::Mean(Route::Native { .. }));
+        // A rank that cannot encode tells all others; one that gossips tells its neighbours.
+        let is_told = !matches!(job.way, Averaging::Gossip(_));
         match self {
             Self::Worker { .. } => is_told && self.divergence().is_some(),
             Self::Interrupted { .. }

@@ -16,6 +16,7 @@ use super::report::Work;
 use super::rounds_first::Agreement;
 use super::senders::Senders;
 use super::step::Step;
+use super::version::TAIL;
 use super::void::refusal;
 use crate::rank::Rank;
 use crate::tag::Tag;
@@ -78,6 +79,7 @@ pub(super) fn encode(
         (None, Some(codec)) => encoder.encode(codec, key, &layout, units, grad, lent)?,
         (None, None) => encoder.encode_plan(plan, &input, lent)?,
     };
+    encoder.append(TAIL);
     step.measure(std::iter::once(encoder.frame()), units, grad, memory.as_deref());
     Ok(())
 }
@@ -118,7 +120,7 @@ impl InParts for AllGather {
             if part.says.is_some() {
                 head::write(part, &mut frames.headed);
                 let Frames { own, headed, .. } = frames;
-                headed.extend_from_slice(if part.own.is_empty() { &[] } else { own.frame() });
+                headed.extend_from_slice(if part.own.is_empty() { &[TAIL] } else { own.message() });
             }
             return Ok(());
         };
@@ -143,6 +145,7 @@ impl InParts for AllGather {
             headed
                 .extend_from_slice(own.encode_beside(codec, key, &layout, part.own, grads, before, memory)?);
         }
+        headed.push(TAIL);
         Ok(())
     }
 
@@ -158,7 +161,7 @@ impl InParts for AllGather {
 
     fn frame(&self, part: usize, place: usize) -> &[u8] {
         let frames = &self.frames[part];
-        if place == HEADED { &frames.headed } else { frames.own.frame() }
+        if place == HEADED { &frames.headed } else { frames.own.message() }
     }
 
     fn void_tag(&self, step: &Step<'_>, at: usize) -> Tag {

@@ -7,6 +7,7 @@ use gradwire::plan::Plan;
 use gradwire::rounds::Round;
 use gradwire::{DecodeError, Grad, Memory, Unit};
 
+use super::entry::Entry;
 use super::error::ExchangeError;
 use super::means::Means;
 use super::parts::{InParts, Part, Polled};
@@ -36,7 +37,9 @@ pub(super) struct AllReduce {
     units: Vec<UnitState>,
     /// Of each part, which unit is next in the current poll.
     turns: Vec<Turn>,
-    /// The unit whose payload the library is summing, and whether it has done so.
+    /// How far this rank is on its way into the library, by [`Order::Native`].
+    entry: Entry,
+    /// The unit whose payload the library is summing.
     lent: Option<usize>,
     frame_bytes: usize,
     held: usize,
@@ -64,8 +67,8 @@ struct UnitState {
 impl AllReduce {
     pub(super) fn new(wire: Wire, order: Order, units: usize) -> Self {
         let units = (0..units).map(|_| UnitState::default()).collect();
-        let (incoming, turns) = (Vec::new(), Vec::new());
-        Self { wire, order, incoming, units, turns, lent: None, frame_bytes: 0, held: 0 }
+        let (incoming, turns, entry) = Default::default();
+        Self { wire, order, incoming, units, turns, entry, lent: None, frame_bytes: 0, held: 0 }
     }
 
     /// Whether parts of a step gain anything.
@@ -194,7 +197,7 @@ impl InParts for AllReduce {
     }
 
     fn begin_step(&mut self) {
-        (self.frame_bytes, self.held, self.lent) = (0, 0, None);
+        (self.frame_bytes, self.held, self.lent, self.entry) = (0, 0, None, Entry::Outside);
         self.turns.fill(Turn::default());
     }
 
@@ -231,6 +234,10 @@ impl InParts for AllReduce {
         note_tag(step.tag)
     }
 
+    fn is_promised(&self) -> bool {
+        self.entry.is_promised() && self.units.iter().any(|unit| unit.rounds.round.is_some())
+    }
+
     /// One turn of every unit that still travels.
     fn poll(
         &mut self,
@@ -239,6 +246,9 @@ impl InParts for AllReduce {
         mean: &mut dyn Means,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<Polled, ExchangeError> {
+        if self.order == Order::Native && !self.entry.go_on(step, &mut self.incoming)? {
+            return Ok(Polled::Waiting);
+        }
         let turn = self.turns[part.at];
         let Some(unit) = part.units.get(turn.next) else {
             self.turns[part.at] = Turn::default();

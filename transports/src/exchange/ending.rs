@@ -58,6 +58,7 @@ impl Vote {
         match error {
             ExchangeError::Void { rank, index } => Self::Void(Void { rank: *rank, index: *index }),
             ExchangeError::Failed { rank, text } => Self::Failed { rank: *rank, text: text.clone() },
+            ExchangeError::OtherVersion { .. } => Self::Failed { rank: step.rank(), text: error.to_string() },
             error => match step.void_frame(error) {
                 Some(void) => Self::Void(Void { rank: step.rank(), index: void.index }),
                 None => Self::No(blamed(error)),
@@ -157,7 +158,7 @@ pub(super) fn refuse(step: &mut Step<'_>, error: &ExchangeError, by: u64) {
 pub(super) fn reason_told(step: &mut Step<'_>) -> Option<ExchangeError> {
     let members = step.members();
     let voted = step.others_in(&members).find_map(|(_, from)| vote_of(step, from)??.reason());
-    voted.or_else(|| {
+    voted.or_else(|| step.port.other_version()).or_else(|| {
         let (rank, note) = step.port.note.as_ref()?;
         let told = read_note(*rank, note, step.layout, step.key.step);
         Some(told).filter(|told| !matches!(told, ExchangeError::NotAgreed { .. }))
@@ -215,8 +216,10 @@ impl Ending {
             Ok(Some(_)) => UNKNOWN,
             Err(_) => NO,
         };
-        // If a peer cannot be told, that is no error: only ranks that miss a vote wait for the word.
-        step.send_to_all(word_tag(step.tag), &[word], Care::Until(0));
+        // If a peer cannot be told, that is no error: only ranks that miss a vote wait for the word. Where a
+        // job has no deadlines, such a rank would wait for ever for a word that found no room.
+        let until = if step.port.is_fail_stop { by } else { 0 };
+        step.send_to_all(word_tag(step.tag), &[word], Care::Until(until));
         let Some(missing) = counted? else { return Ok(true) };
         self.missing = Some(missing);
         self.silent.clear();
@@ -234,7 +237,9 @@ impl Ending {
             match vote {
                 Some(Some(Vote::Yes)) => {}
                 Some(Some(vote)) => {
-                    let reason = vote.reason().unwrap_or(ExchangeError::NotAgreed { rank: *from });
+                    let not_agreed = ExchangeError::NotAgreed { rank: *from };
+                    let reason = vote.reason().or_else(|| step.port.other_version());
+                    let reason = reason.unwrap_or(not_agreed);
                     return Some(Err(reason));
                 }
                 None if missing.is_none() && is_awaited(step.port, *from, vote_tag(step.tag)) => return None,

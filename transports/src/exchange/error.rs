@@ -105,7 +105,8 @@ pub enum ExchangeError {
         /// The version here.
         own: u8,
     },
-    /// The caller at `rank` has failed, and has said so: see [`Exchange::fail`](super::Exchange::fail).
+    /// The caller at `rank` has failed, and has said so: see [`Exchange::fail`](super::Exchange::fail). Or
+    /// its gradient could not be encoded, with no coordinate to blame.
     Failed {
         /// Where, maybe here.
         rank: Rank,

@@ -1,11 +1,9 @@
-//! What the messages of an added part begin with: the version of the exchange, the units that the sender
-//! lacks, and what it says.
+//! What the messages of an added part begin with: the units that the sender lacks, and what it says.
 //!
 //! | bytes | |
 //! | --- | --- |
-//! | 1 | 0xe0 + version |
-//! | 1 | kind: 0 for a part |
-//! | 4 | of a part: a checksum of the identifiers of its units |
+//! | 1 | 0xe0: a part. No frame begins with it |
+//! | 4 | a checksum of the identifiers of its units |
 //! | 2 | bytes that the sender says |
 //! | 1 | 1 if the sender lacks units, else 0 |
 //! | … | what it says |
@@ -17,10 +15,11 @@
 use gradwire::Unit;
 
 use super::parts::{NewPart, Part};
-use super::version::{self, PART};
 
+/// The first byte.
+const PART: u8 = 0xe0;
 /// Bytes up to what the sender says.
-const FIXED: usize = 9;
+const FIXED: usize = 8;
 
 /// A head that was read.
 #[derive(Debug, PartialEq)]
@@ -32,7 +31,8 @@ pub(super) struct Head<'m> {
 
 /// Writes the head of a part.
 pub(super) fn write(part: Part<'_>, out: &mut Vec<u8>) {
-    version::begin(PART, out);
+    out.clear();
+    out.push(PART);
     let (says, is_whole) = (part.says.unwrap_or_default(), part.own.len() == part.units.len());
     out.extend_from_slice(&checksum(part.units).to_le_bytes());
     out.extend_from_slice(&(says.len() as u16).to_le_bytes());
@@ -53,7 +53,7 @@ pub(super) fn write(part: Part<'_>, out: &mut Vec<u8>) {
 impl<'m> Head<'m> {
     /// Reads the message of a rank about a part; `None` if it is no such message.
     pub(super) fn read(message: &'m [u8], part: Part<'_>) -> Option<Self> {
-        let ([_, PART, a, b, c, d, _, _, has_lacks], _) = message.split_first_chunk::<FIXED>()? else {
+        let ([PART, a, b, c, d, _, _, has_lacks], _) = message.split_first_chunk::<FIXED>()? else {
             return None;
         };
         let rest = message.get(FIXED + said(message)?.len()..)?;
@@ -83,7 +83,7 @@ impl<'m> Head<'m> {
 
 /// What the sender of a message with a head says.
 pub(super) fn said(message: &[u8]) -> Option<&[u8]> {
-    let len = usize::from(u16::from_le_bytes([*message.get(6)?, *message.get(7)?]));
+    let len = usize::from(u16::from_le_bytes([*message.get(5)?, *message.get(6)?]));
     message.get(FIXED..FIXED + len).filter(|_| len <= NewPart::MOST_SAID)
 }
 

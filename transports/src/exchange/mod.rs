@@ -76,7 +76,7 @@
 //! | frames | a [void frame](gradwire::format::VoidFrame) takes the place of the rank's frame |
 //! | payloads | the void frame is a message of its own, which the others see while they wait |
 //! | server | a server that has a quorum without that rank continues; otherwise the error is [`ExchangeError::NoQuorum`], which also names rank and coordinate |
-//! | [`Route::Native`] | they do not: the library cannot be told |
+//! | [`Route::Native`] | as with payloads: all ranks wait for each other before they enter the library |
 //!
 //! | | the rank itself | all others |
 //! | --- | --- | --- |
@@ -92,7 +92,7 @@
 //! all-reduce or all-reduce can fail at one rank and succeed at another only if a rank is about to end the
 //! job, or if a deadline passes in between. Over any other transport, such as ZeroMQ, all ranks vote at the
 //! end of a step: each says whether it has the mean, and no rank uses the mean unless all have it. So if a
-//! frame reached some ranks and not others, all ranks undo the step. This costs two messages of one byte to
+//! frame reached some ranks and not others, all ranks undo the step. This costs two messages of two bytes to
 //! each peer a step, and the wait for one of them: one latency. Frames must arrive within three quarters of
 //! the time that [`finish`](Exchange::finish) is given.
 //!
@@ -110,6 +110,11 @@
 //! must fetch the parameters anew or leave. With a server, one rank decides: see
 //! [`Transport`](ExchangeError::Transport).
 //!
+//! # Versions
+//! Every message ends with a byte that has the version of these messages, except for packets, which follow a
+//! message that has it. Ranks of two versions refuse each other by name, with
+//! [`OtherVersion`](ExchangeError::OtherVersion), before they read anything else.
+//!
 //! # Conservation
 //! Whatever the mean does not include goes back to the sender's [`Memory`]: the gradient of a step that
 //! failed, or a frame or packet that was lost, that the server refused, or that it did not wait for. With a
@@ -122,6 +127,7 @@ mod all_reduce;
 mod downlink;
 mod driven;
 mod ending;
+mod entry;
 mod error;
 mod fit;
 mod head;

@@ -64,6 +64,14 @@ impl Own {
         }
     }
 
+    /// The same as it travels.
+    pub(super) fn message(&self, at: usize) -> Option<&[u8]> {
+        match self {
+            Self::Frame(encoder) => Some(encoder.message()),
+            Self::Packets { encoder, .. } => encoder.packet(at),
+        }
+    }
+
     /// The frame, or the packets in their order.
     pub(super) fn parts(&self) -> impl Iterator<Item = &[u8]> {
         (0..self.count()).filter_map(|at| self.part(at))

@@ -16,7 +16,7 @@ use super::payload::{UnitRounds, require_workers};
 use super::port::{Body, Care};
 use super::report::Work;
 use super::step::Step;
-use super::version;
+use super::version::TAIL;
 use super::void::note_tag;
 use crate::collective::{self, Hop, Turn, Wire};
 use crate::error::TransportError;
@@ -185,7 +185,6 @@ impl Owners {
                 )? {
                     return Ok(Polled::Waiting);
                 }
-                version::split(rank, &heads[*next])?;
                 let head = Head::read(&heads[*next], part).filter(|head| head.rest.is_empty());
                 head.ok_or(ExchangeError::WrongUnits { rank })?;
             }
@@ -242,6 +241,7 @@ impl InParts for Owners {
         state.next = 0;
         if part.says.is_some() {
             head::write(part, &mut state.own);
+            state.own.push(TAIL);
         }
         let mut own = part.own.iter().peekable();
         for (rounds, unit) in self.units[part.first..].iter_mut().zip(part.units) {

@@ -16,13 +16,12 @@ use super::incoming::{Incoming, Requirements};
 use super::intake::Intake;
 use super::own::Own;
 use super::packet_set::PacketSet;
-use super::port::{Body, Care};
+use super::port::{Body, Care, PACKET_UNIT};
 use super::step::Step;
 use super::void::refusal;
 use crate::rank::Rank;
 use crate::tag::{Tag, Wanted};
 
-const PACKET_UNIT: u32 = 1;
 /// Chunks 1 to 3 belong to the verdict and the roll.
 const DONE_CHUNK: u32 = 4;
 

@@ -136,6 +136,11 @@ pub(super) trait InParts {
     /// The tag of a void frame: that of the part's first messages, whose place it takes, or that of notes.
     fn void_tag(&self, step: &Step<'_>, at: usize) -> Tag;
 
+    /// Whether this rank has promised to go on with the step, whatever its caller says.
+    fn is_promised(&self) -> bool {
+        false
+    }
+
     /// The tag of the messages of an added part that begin with a head. Those of other parts differ in the
     /// chunk alone. `None` for a route without added parts.
     fn head_tag(&self, step: &Step<'_>, at: usize) -> Option<Tag> {

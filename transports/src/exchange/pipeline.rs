@@ -223,23 +223,33 @@ impl<R: InParts> Pipeline<R> {
         self.go_on(Phase::Polling { next: at + 1, due }, Work::Encode)
     }
 
-    /// Tells every peer that the gradient cannot be encoded: a void frame takes the place of the first part
+    /// Tells every peer that the gradient cannot be encoded: a void frame, or a failure if no coordinate is
+    /// to blame, takes the place of the first part
     /// that was not sent. Every rank sends a part before it waits for messages of that part. So no rank waits
     /// for one that has received the void frame and stopped.
     fn say_void(&mut self, step: &mut Step<'_>, sent: usize, error: &ExchangeError) {
-        let Some(void) = step.void_frame(error) else { return };
-        if step.port.has_votes() && step.port.is_fail_stop {
+        if !matches!(error, ExchangeError::Encode(_)) || step.port.has_votes() && step.port.is_fail_stop {
             // The votes tell them. What is not sent any more must not be waited for before the void frame.
             return;
         }
-        let tag = self.route.void_tag(step, sent);
+        let mut message = step.port.lend();
+        match step.void_frame(error) {
+            Some(void) => {
+                message.extend_from_slice(VoidMessage::new(&void, &step.layout.as_ref()).bytes());
+            }
+            None => Failure::write(&error.to_string(), &mut message),
+        }
         // A peer that cannot be told waits until its deadline.
-        let until = Care::Until(step.port.deadline);
-        step.send_to_all(tag, VoidMessage::new(&void, &step.layout.as_ref()).bytes(), until);
+        let (tag, until) = (self.route.void_tag(step, sent), Care::Until(step.port.deadline));
+        step.send_to_all(tag, &message, until);
+        step.port.give(message);
     }
 
     /// Fails the step if the caller has said that it failed: see [`Exchange::fail`](super::Exchange::fail).
     fn heed_caller(&mut self, step: &mut Step<'_>, memory: &mut Option<&mut Memory<'_>>) {
+        if self.route.is_promised() {
+            return;
+        }
         let Some(text) = step.port.failing.take() else { return };
         if matches!(self.phase, Phase::Voting | Phase::Leaving | Phase::Telling { .. }) {
             return;
@@ -499,6 +509,12 @@ impl<R: InParts> Pipeline<R> {
         self.route.drain(step);
         if step.port.has_votes() {
             ending::refuse(step, error, self.by);
+        } else if R::HAS_NOTES && matches!(error, ExchangeError::OtherVersion { .. }) {
+            // It concerns all, and those far away would not hear of it.
+            let mut message = step.port.lend();
+            Failure::write(&error.to_string(), &mut message);
+            step.send_to_all(note_tag(step.tag), &message, Care::Until(self.by));
+            step.port.give(message);
         }
     }
 

@@ -10,6 +10,7 @@ use gradwire::Layout;
 
 use super::error::ExchangeError;
 use super::refusal::Refusal;
+use super::version::{self, TAIL, VERSION};
 use super::void::{is_short, note_tag, refusal};
 use crate::error::TransportError;
 use crate::inbox::{Admission, Inbox, InboxLimits};
@@ -19,13 +20,16 @@ use crate::tag::{Tag, Wanted};
 /// The first capacity of a buffer for messages that arrive.
 const PAGE: usize = 4096;
 
+/// The unit of packets by routes that have any.
+pub(super) const PACKET_UNIT: u32 = 1;
+
 /// Where the bytes of a queued message are.
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// In a buffer of the port.
+    /// In a buffer of the port, which ends it with the [version](super::version).
     Own(Vec<u8>),
-    /// With the route, which keeps them until the message is sent: its frame of a part, for one of the
-    /// members.
+    /// With the route, which keeps them until the message is sent, and ends them with the version: its frame
+    /// of a part, for one of the members.
     Frame { part: usize, place: usize },
 }
 
@@ -114,6 +118,10 @@ pub(crate) struct Port {
     pub(super) failing: Option<String>,
     /// Whether ranks that fail send notes, and not only void frames in place of their frames.
     pub(crate) has_notes: bool,
+    /// Whether messages of the unit of packets are packets, which have no version.
+    pub(super) has_packets: bool,
+    /// The first rank of another version, and that version.
+    other: Option<(Rank, u8)>,
     /// The first note, and its sender.
     pub(super) note: Option<(Rank, Vec<u8>)>,
     /// Buffers of messages that were sent. They stay apart from those that the network swaps for its own,
@@ -160,6 +168,8 @@ impl Port {
             frame_step: 0,
             failing,
             has_notes: false,
+            has_packets: false,
+            other: None,
             note,
             sent,
             spare,
@@ -174,6 +184,7 @@ impl Port {
         (self.me, self.members, self.is_fail_stop, self.step) = (me, members, is_fail_stop, step);
         (self.has_notes, self.note, self.unsent, self.broken, self.looked) = (false, None, None, None, None);
         (self.is_open, self.failing, self.frame_step) = (false, None, step.step);
+        (self.has_packets, self.other) = (false, None);
         self.taken.clear();
         self.lost.clear();
         self.lost.reserve(self.members.world());
@@ -230,6 +241,8 @@ impl Port {
 
     /// An empty buffer for a message of at most so many bytes.
     pub(crate) fn lend_for(&mut self, bytes: usize) -> Vec<u8> {
+        // The version follows.
+        let bytes = bytes + 1;
         let at = self.sent.iter().position(|buffer| buffer.capacity() >= bytes);
         let fitting = at.map(|at| self.sent.swap_remove(at));
         let mut buffer = fitting.or_else(|| self.sent.pop()).unwrap_or_default();
@@ -244,6 +257,10 @@ impl Port {
     }
 
     pub(crate) fn queue(&mut self, to: Rank, tag: Tag, body: Body, care: Care) {
+        let mut body = body;
+        if let Body::Own(bytes) = &mut body {
+            bytes.push(TAIL);
+        }
         let id = self.next_id;
         self.next_id += 1;
         self.outbox.push_back(Parcel { id, to, tag, body, care });
@@ -270,8 +287,29 @@ impl Port {
     pub(crate) fn expect(&mut self, from: Rank, tag: Tag) {
         self.looked = None;
         self.promised.push_back((from, tag));
-        let early = self.inbox.take(from, tag).or_else(|| self.find(from, tag));
+        let early = self.inbox.take(from, tag).map(|message| self.open(from, tag, message));
+        let early = early.or_else(|| self.find(from, tag));
         self.arrived.push_back(early);
+    }
+
+    /// Takes the version off a message of this step.
+    fn open(&mut self, from: Rank, tag: Tag, mut message: Vec<u8>) -> Vec<u8> {
+        if !(self.has_packets && tag.unit == PACKET_UNIT) {
+            let theirs = version::take_off(&mut message);
+            self.other = self.other.or(theirs.map(|theirs| (from, theirs)));
+        }
+        message
+    }
+
+    /// The first rank that has sent a message of another version in this step.
+    pub(super) fn other_version(&self) -> Option<ExchangeError> {
+        self.other.map(|(rank, theirs)| ExchangeError::OtherVersion { rank, theirs, own: VERSION })
+    }
+
+    /// # Errors
+    /// If a rank has another version.
+    pub(super) fn require_version(&self) -> Result<(), ExchangeError> {
+        self.other_version().map_or(Ok(()), Err)
     }
 
     /// Takes the message that is expected first, if it is here.
@@ -299,6 +337,7 @@ impl Port {
         into: &mut Vec<u8>,
         layout: &Layout,
     ) -> Result<bool, ExchangeError> {
+        self.require_version()?;
         let at = self.promised.iter().position(|promised| *promised == (from, tag));
         let at = at.expect("who takes a message was promised it");
         self.needed = Some((from, tag));
@@ -334,6 +373,7 @@ impl Port {
     /// # Errors
     /// What has happened.
     pub(super) fn heed(&self, layout: &Layout) -> Result<(), ExchangeError> {
+        self.require_version()?;
         if let Some((rank, note)) = &self.note {
             return Err(super::ending::read_note(*rank, note, layout, self.frame_step));
         }
@@ -376,6 +416,7 @@ impl Port {
     }
 
     fn file_asked(&mut self, from: Rank, tag: Tag, message: Vec<u8>) {
+        let message = self.open(from, tag, message);
         if tag != note_tag(self.step) {
             self.found.push((from, tag, message));
         } else if self.note.is_none() {
@@ -534,11 +575,10 @@ impl Port {
         }
         self.heard += 1;
         if let Some(at) = self.promised.iter().position(|promised| *promised == (from, tag)) {
-            let place = &mut self.arrived[at];
-            if place.is_some() {
+            if self.arrived[at].is_some() {
                 return Err(Refusal::Duplicate { from, tag });
             }
-            *place = Some(message);
+            self.arrived[at] = Some(self.open(from, tag, message));
             return Ok(());
         }
         let is_found = self.found.iter().any(|found| (found.0, found.1) == (from, tag));

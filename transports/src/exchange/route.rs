@@ -47,6 +47,11 @@ pub enum Route {
     },
     /// As [`Route::AllReduce`], but summed by the all-reduce of the transport's own library, if it has one.
     /// Only the library knows its order of sums, so the bits differ from those of other routes.
+    ///
+    /// Nobody in the library can be told of a rank that does not come. So every rank first says to all others
+    /// that it enters, in a message of one byte, and enters once all have said so: one latency more. From
+    /// then on it enters whatever happens, so a caller that [fails](super::Exchange::fail) is heard after the
+    /// sum.
     Native {
         /// What an f32 takes in the library's sums.
         wire: Wire,

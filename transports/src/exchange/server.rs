@@ -1,5 +1,6 @@
 //! One rank gathers the frames, makes the mean, and sends it back with the list of contributors.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use gradwire::arithmetic::{divide, first_non_finite};
@@ -21,6 +22,7 @@ use super::route::ServerOptions;
 use super::senders::Senders;
 use super::step::Step;
 use super::verdict;
+use super::version::TAIL;
 use super::void::{Failure, Void, VoidMessage};
 use crate::rank::{Rank, RankSet};
 use crate::tag::Tag;
@@ -80,8 +82,8 @@ pub(super) struct Server {
     failed: Option<ExchangeError>,
     /// The server's answer.
     verdict: Vec<u8>,
-    /// Where the frame of the mean begins in it.
-    mean_at: usize,
+    /// Where the frame of the mean is in it.
+    mean_at: Range<usize>,
     /// The ranks whose frames are in the mean of this step, ascending.
     arrived: Vec<Rank>,
     /// The same as a set, reused from the previous step if nothing has changed.
@@ -126,7 +128,7 @@ impl Server {
             told,
             failed,
             verdict,
-            mean_at: 0,
+            mean_at: 0..0,
             arrived,
             contributors: RankSet::default(),
             refused: Refused::new(),
@@ -171,6 +173,7 @@ impl Server {
         (self.phase, self.by) = (Phase::Encoding, step.port.deadline);
         (self.void, self.told, self.failed) = (None, None, None);
         (self.is_encoded, self.has_encoded_mean) = (false, false);
+        step.port.has_packets = step.packets().is_some();
         self.refused.clear();
         self.arrived.clear();
         if self.is_server(step) {
@@ -186,7 +189,7 @@ impl Server {
 
     /// The bytes of a frame that was queued.
     pub(super) fn frame(&self, part: usize, place: usize) -> &[u8] {
-        if part == VERDICT { &self.verdict } else { self.own.part(place).unwrap_or(&[]) }
+        if part == VERDICT { &self.verdict } else { self.own.message(place).unwrap_or(&[]) }
     }
 
     /// One piece of the work until this rank's own message has left.
@@ -334,6 +337,9 @@ impl Server {
         };
         match done {
             Err(error) if is_making => {
+                if matches!(error, ExchangeError::OtherVersion { .. }) {
+                    self.told.get_or_insert((step.rank(), error.to_string()));
+                }
                 self.refuse_all(step);
                 self.failed = Some(error);
                 self.go_on(Phase::Telling, Work::Exchange)
@@ -395,6 +401,7 @@ impl Server {
         };
         step.port.deadline = self.patient_until;
         step.port.failure()?;
+        step.port.require_version()?;
         let collected = if step.packets().is_some() {
             self.add_packets(step, (rank, position), sum)?
         } else {
@@ -557,7 +564,9 @@ impl Server {
         if has_packets || position == 0 {
             let packet_set = has_packets.then(|| self.packets.packet_set(position));
             let frame = self.downlink.frame();
-            self.mean_at = verdict::write(&self.arrived, packet_set, frame, &mut self.verdict);
+            let start = verdict::write(&self.arrived, packet_set, frame, &mut self.verdict);
+            self.mean_at = start..self.verdict.len();
+            self.verdict.push(TAIL);
         }
         let rank = members.as_slice()[position];
         if rank == step.rank() {
@@ -594,7 +603,7 @@ impl Server {
             let (quorum, refused) = (self.options.quorum, Refused::new());
             return Err(ExchangeError::NoQuorum { arrived: 0, quorum, refused, void });
         }
-        self.mean_at = self.verdict.len() - frame.len();
+        self.mean_at = self.verdict.len() - frame.len()..self.verdict.len();
         self.go_on(Phase::Applying, Work::Decode)
     }
 
@@ -603,7 +612,7 @@ impl Server {
     /// The server applies the mean that it sent, not the one that it computed, so that all replicas stay
     /// equal.
     fn apply(&mut self, step: &mut Step<'_>, mean: &mut [f32]) -> Result<Progress<Report>, ExchangeError> {
-        let frame = (self.options.server, &self.verdict[self.mean_at..]);
+        let frame = (self.options.server, &self.verdict[self.mean_at.clone()]);
         self.downlink.write(step, &mut self.incoming, frame, mean)?;
         self.go_on(Phase::Counting, Work::Decode)
     }

@@ -15,6 +15,7 @@ use super::parts::{InParts, Part, Polled};
 use super::port::{Body, Care};
 use super::report::Work;
 use super::step::Step;
+use super::version::TAIL;
 use crate::tag::Tag;
 
 /// Blocks that each owner has, and the least length of one.
@@ -51,7 +52,7 @@ struct PartState {
 }
 
 /// An owner's message about its blocks. Its length tells which it is: only a frame is at least as long as a
-/// header. An index follows a byte of zero, so that it is never taken for a message of another version.
+/// header. An index follows a byte of zero, with which neither a frame nor a failure begins.
 #[derive(Debug, PartialEq)]
 enum Sum<'b> {
     Frame(&'b [u8]),
@@ -116,6 +117,7 @@ impl SparseAllReduce {
         }
         let frame = packer.encode(&self.lossless, key, &layout, units, Grad::F32(values), None)?;
         self.sent_bytes += frame.len();
+        packer.append(TAIL);
         Ok(())
     }
 
@@ -261,7 +263,7 @@ impl InParts for SparseAllReduce {
     }
 
     fn frame(&self, part: usize, place: usize) -> &[u8] {
-        self.parts[part].packed[place].frame()
+        self.parts[part].packed[place].message()
     }
 
     fn void_tag(&self, step: &Step<'_>, at: usize) -> Tag {

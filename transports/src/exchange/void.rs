@@ -11,7 +11,6 @@ use gradwire::LayoutRef;
 use gradwire::format::VoidFrame;
 
 use super::error::ExchangeError;
-use super::version;
 use crate::rank::Rank;
 use crate::tag::Tag;
 
@@ -66,19 +65,23 @@ pub(super) fn cut_text(text: &str) -> &str {
     &text[..end]
 }
 
-/// A failure of a caller's own as it travels: the [version](super::version) and its text.
+/// A failure of a caller's own as it travels: a byte that no frame begins with, and its text.
 #[derive(Debug)]
 pub(super) struct Failure;
 
+/// The first byte of a failure.
+const FAILURE: u8 = 0xe1;
+
 impl Failure {
     pub(super) fn write(text: &str, out: &mut Vec<u8>) {
-        version::begin(version::FAILURE, out);
+        out.clear();
+        out.push(FAILURE);
         out.extend_from_slice(cut_text(text).as_bytes());
     }
 
     /// The text of a message that is a failure.
-    pub(super) fn read(rank: Rank, message: &[u8]) -> Option<String> {
-        let Ok(Some((version::FAILURE, text))) = version::split(rank, message) else { return None };
+    pub(super) fn read(message: &[u8]) -> Option<String> {
+        let [FAILURE, text @ ..] = message else { return None };
         Some(text_of(text))
     }
 }
@@ -88,18 +91,15 @@ pub(super) fn text_of(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_TEXT)]).into_owned()
 }
 
-/// Why there is no message of `rank` in the place of this one: it is void, it has failed, or it has another
-/// version. `None` for any other message.
+/// Why there is no message of `rank` in the place of this one: it is void, or it has failed. `None` for any
+/// other message.
 pub(super) fn refusal(
     rank: Rank,
     message: &[u8],
     layout: &LayoutRef<'_>,
     step: u64,
 ) -> Option<ExchangeError> {
-    if let Err(other) = version::split(rank, message) {
-        return Some(other);
-    }
-    let failed = Failure::read(rank, message).map(|text| ExchangeError::Failed { rank, text });
+    let failed = Failure::read(message).map(|text| ExchangeError::Failed { rank, text });
     failed.or_else(|| Void::read(rank, message, layout, step).map(Into::into))
 }
 
@@ -110,7 +110,7 @@ pub(crate) fn note_tag(step: Tag) -> Tag {
 
 /// Whether a message may take the place of another, by its length.
 pub(super) fn is_short(message: &[u8]) -> bool {
-    message.len() <= VoidFrame::MAX_BYTES.max(2 + MAX_TEXT)
+    message.len() <= VoidFrame::MAX_BYTES.max(1 + MAX_TEXT)
 }
 
 #[cfg(test)]
@@ -124,10 +124,10 @@ mod tests {
             [("", 0), ("broken", 6), (&"é".repeat(300), 512), (&format!("a{}", "é".repeat(300)), 511)]
         {
             Failure::write(text, &mut message);
-            let read = Failure::read(Rank(1), &message).unwrap();
+            let read = Failure::read(&message).unwrap();
             assert!(text.starts_with(&read) && read.len() == len && is_short(&message));
         }
-        assert_eq!(Failure::read(Rank(1), b"GW\x01"), None);
-        assert_eq!(Failure::read(Rank(1), &[0xe1, 1, 0xff]), Some("\u{fffd}".to_owned()));
+        assert_eq!(Failure::read(b"GW\x01"), None);
+        assert_eq!(Failure::read(&[0xe1, 0xff]), Some("\u{fffd}".to_owned()));
     }
 }

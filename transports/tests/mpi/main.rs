@@ -50,6 +50,11 @@ fn native_sums_work_with_a_preferred_ring_and_the_report_knows_it() {
 }
 
 #[test]
+fn nobody_is_left_in_a_native_sum_that_another_rank_does_not_enter() {
+    Job::new("outside", 4).must_succeed();
+}
+
+#[test]
 fn messages_travel_while_nobody_calls() {
     Job::new("background", 2).must_succeed();
 }

@@ -8,7 +8,7 @@ use gradwire::state::MemoryChoice;
 use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
 use gradwire_transports::collective::{self, Gathered, Reduce, Scratch, Wire};
 use gradwire_transports::conformance::{self, Peer};
-use gradwire_transports::exchange::{Exchange, Route, ServerOptions};
+use gradwire_transports::exchange::{Exchange, ExchangeError, Route, ServerOptions};
 use gradwire_transports::inbox::InboxLimits;
 use gradwire_transports::mpi::{self, MpiError, MpiOptions, MpiTransport};
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError, local};
@@ -38,6 +38,7 @@ pub(crate) fn run_if_started() {
         "departure" => depart(number.parse().unwrap()),
         "exchange" => exchange(),
         "native" => native(),
+        "outside" => outside(),
         "background" => background(),
         "full" => full(),
         "big" => big(),
@@ -194,6 +195,44 @@ fn native() {
         )
         .unwrap();
         assert!(all.iter().all(|(_, theirs)| theirs == own), "replicas differ with {wire:?}");
+    }
+    transport.close(Deadline::after(SOON)).unwrap();
+}
+
+/// One rank's gradient is refused, or its caller fails, where the library sums: all others are told in the
+/// same step, and the next step is as any other.
+fn outside() {
+    let mut transport = start(&impatient());
+    let me = transport.rank();
+    let layout = Layout::packed([("a", vec![100, 30]), ("b", vec![77])]).unwrap();
+    let mut mean = vec![0.0; layout.len()];
+    for (spelling, votes) in [("none", false), ("maxnorm:bits=6", false), ("none", true)] {
+        let route = Route::Native { wire: Wire::F32 };
+        let mut exchange = Exchange::new(Spec::parse(spelling).unwrap(), layout.clone(), route).unwrap();
+        exchange = if votes { exchange.voting() } else { exchange };
+        for step in 0..6 {
+            let mut grad = vec![1.0; layout.len()];
+            if step == 2 && me == FAULTY {
+                grad[150] = f32::NAN;
+            }
+            let key = StepKey { seed: 3, step, source: Source::Rank(me.0) };
+            let by = Deadline::after(SOON);
+            let started = exchange.start(&mut transport, key, Grad::F32(&grad), None, by);
+            if step == 4 && me == FAULTY {
+                exchange.fail("no batch is left");
+            }
+            let ended = started.and_then(|()| exchange.finish(&mut transport, &mut mean, None, by));
+            match (step, ended) {
+                (2, Err(ExchangeError::Encode(_))) => assert_eq!(me, FAULTY),
+                (2, Err(ExchangeError::Void { rank, index })) => assert_eq!((rank, index), (FAULTY, 150)),
+                (4, Err(ExchangeError::Failed { rank, text })) => {
+                    assert_eq!((rank, &text[..]), (FAULTY, "no batch is left"));
+                }
+                (0 | 1 | 3 | 5, Ok(_)) => assert!(mean.iter().all(|value| (value - 1.0).abs() < 0.1)),
+                (step, ended) => panic!("step {step} of {spelling} at {me}: {ended:?}"),
+            }
+        }
+        transport.begin_epoch();
     }
     transport.close(Deadline::after(SOON)).unwrap();
 }

@@ -179,7 +179,7 @@ impl Schedule {
             topology,
             peers,
             members,
-            network: Network::new(faults),
+            network: Network::new(faults, None),
             is_lossy,
             has_deaths,
             patience: if is_lossy { 500 + draws.below(20_000) } else { u64::MAX },

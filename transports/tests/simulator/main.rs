@@ -5,6 +5,7 @@
 //! schedule that breaks a rule panics with its route and seed.
 
 mod gossip;
+mod library;
 mod network;
 mod rules;
 mod schedule;
@@ -23,11 +24,11 @@ fn number(name: &str) -> Option<u64> {
 }
 
 fn run(case: &Case) {
-    let is_served = matches!(case.route, Route::Server(_));
+    let is_decided = matches!(case.route, Route::Server(_) | Native { .. });
     run_all(
         case.name,
         |seed| Schedule::new(case, seed).run(),
-        |seen: &rules::Seen| seen.is_complete(is_served, case.adds),
+        |seen: &rules::Seen| seen.is_complete(is_decided, case.adds),
     );
 }
 
@@ -71,7 +72,9 @@ macro_rules! routes {
 
 use gradwire::Spec;
 use gradwire_transports::collective::Wire::{Bf16, F32};
-use gradwire_transports::exchange::Route::{self, AllGather, AllReduce, Owners, SparseAllReduce, Tree};
+use gradwire_transports::exchange::Route::{
+    self, AllGather, AllReduce, Native, Owners, SparseAllReduce, Tree,
+};
 use gradwire_transports::exchange::ServerOptions;
 
 fn server(downlink: &str) -> Route {
@@ -93,6 +96,9 @@ routes! { false =>
     owners: "none", Owners { wire: F32 }, 1e-5;
     owners_with_memory: "randomk:density=0.3,unit=tensor", Owners { wire: F32 }, 1e-5;
     owners_of_two_rounds: "maxnorm:bits=6,unit=tensor", Owners { wire: Bf16 }, 1.0;
+    native: "none", Native { wire: F32 }, 1e-5;
+    native_with_memory: "randomk:density=0.3,unit=tensor", Native { wire: F32 }, 1e-5;
+    native_of_two_rounds: "maxnorm:bits=6,unit=tensor", Native { wire: F32 }, 1.0;
     served: "topk:density=0.2,unit=tensor", server("none"), 1e-5;
     served_by_groups: "v=none; topk:density=0.3,unit=tensor", server("topk:density=0.4"), 1e-5;
     served_by_packets: "none:max_packet_bytes=64", server("none"), 1e-5;

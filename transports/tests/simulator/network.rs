@@ -52,11 +52,17 @@ pub(crate) struct Network {
     pub(crate) flying: Vec<Message>,
     /// Messages that arrived and that their receiver has not asked for.
     pub(crate) waiting: Vec<Message>,
+    /// A rank of another version, as all others are for it.
+    pub(crate) stranger: Option<Rank>,
 }
 
+/// The last byte of a message of this version, and of another one.
+pub(crate) const VERSION: u8 = 0xe1;
+pub(crate) const OTHER_VERSION: u8 = 2;
+
 impl Network {
-    pub(crate) fn new(faults: Faults) -> Self {
-        Self { faults, flying: Vec::new(), waiting: Vec::new() }
+    pub(crate) fn new(faults: Faults, stranger: Option<Rank>) -> Self {
+        Self { faults, flying: Vec::new(), waiting: Vec::new(), stranger }
     }
 
     /// Sends a message; returns whether there was room for it. Packets are lost in every world.
@@ -72,6 +78,12 @@ impl Network {
             return true;
         }
         let mut message = message;
+        if !is_packet {
+            assert_eq!(message.bytes.last(), Some(&VERSION), "a message without a version");
+            if [message.from, message.to].map(Some).contains(&self.stranger) {
+                *message.bytes.last_mut().unwrap() += OTHER_VERSION - 1;
+            }
+        }
         if draws.percent(self.faults.cut) && !message.bytes.is_empty() {
             message.bytes.truncate(draws.below(message.bytes.len() as u64) as usize);
         }

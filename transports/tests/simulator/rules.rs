@@ -5,6 +5,7 @@ use std::ops::AddAssign;
 use gradwire_transports::exchange::ExchangeError;
 use gradwire_transports::{Rank, Tag};
 
+use super::network::OTHER_VERSION;
 use super::schedule::{self, End, Schedule};
 
 /// How often steps ended in each way.
@@ -19,13 +20,15 @@ pub(crate) struct Seen {
     /// Parts whose mean was there before the step was over, and parts that were void.
     parts: u64,
     void_parts: u64,
+    /// Ranks that refused another one for its version.
+    refused: u64,
 }
 
 impl Seen {
-    /// Whether every way was seen. Where a server decides, every rank knows how the step ended or has no
-    /// answer.
-    pub(crate) fn is_complete(&self, is_served: bool, adds: bool) -> bool {
-        let is_decided = (self.undecided > 0) != is_served && self.told > 0;
+    /// Whether every way was seen. Where a server decides, or nothing is lost, every rank knows how the step
+    /// ended or has no answer.
+    pub(crate) fn is_complete(&self, is_decided: bool, adds: bool) -> bool {
+        let is_decided = (self.undecided > 0) != is_decided && self.told > 0 && self.refused > 0;
         let has_parts = !adds || self.parts > 0 && self.void_parts > 0;
         is_decided && has_parts && [self.means, self.void, self.failed].iter().all(|count| *count > 0)
     }
@@ -40,6 +43,7 @@ impl AddAssign for Seen {
         self.told += other.told;
         self.parts += other.parts;
         self.void_parts += other.void_parts;
+        self.refused += other.refused;
     }
 }
 
@@ -70,19 +74,48 @@ pub(crate) fn check(schedule: &Schedule) -> Seen {
                 Err(ExchangeError::Failed { rank: by, text }) => {
                     let said = schedule::text(*by, step as u64);
                     let is_cut = schedule.is_lossy && said.starts_with(text);
-                    assert!(*text == said || is_cut, "{rank} was told {text}");
+                    let is_version = text.contains("exchanges by version");
+                    assert!(*text == said || is_cut || is_version, "{rank} was told {text}");
                     seen.told += u64::from(by != rank);
                 }
                 Err(_) => seen.failed += 1,
             }
             conserves(schedule, *rank, end);
         }
+        refuse(schedule, &ends, &mut seen);
         same_parts(schedule, &ends, &mut seen);
         told(schedule, &ends);
         agree(schedule, &ends);
         applied(schedule, &ends);
     }
     seen
+}
+
+/// No mean holds anything of a rank of another version, and who refuses it says so.
+fn refuse(schedule: &Schedule, ends: &[(Rank, &End)], seen: &mut Seen) {
+    let stranger = schedule.network.stranger;
+    for (rank, end) in ends {
+        let is_other = |other: Rank| (Some(other) == stranger) != (Some(*rank) == stranger);
+        match &end.outcome {
+            Ok((_, report)) => {
+                let other = report.contributors.iter().find(|other| is_other(*other));
+                assert_eq!(other, None, "the mean of {rank} holds the gradient of another version");
+            }
+            Err(ExchangeError::OtherVersion { rank: other, theirs, own }) => {
+                let is_damaged = schedule.network.faults.cut > 0;
+                assert_ne!(theirs, own);
+                assert!(is_damaged || is_other(*other) && *theirs == OTHER_VERSION, "{rank} refuses {other}");
+                seen.refused += u64::from(is_other(*other));
+            }
+            Err(error) => {
+                // An owner that refuses a part of a sparse sum says no more than that.
+                let is_told = error.is_void()
+                    || matches!(error, ExchangeError::Failed { .. } | ExchangeError::NoSum { .. });
+                let must_say = stranger.is_some() && !schedule.is_lossy && !schedule.has_deaths;
+                assert!(!must_say || is_told, "{rank} does not name the version: {error}");
+            }
+        }
+    }
 }
 
 /// The mean of a part has the same bits wherever it was there, and stays as it is.
@@ -107,7 +140,7 @@ fn same_parts(schedule: &Schedule, ends: &[(Rank, &End)], seen: &mut Seen) {
 /// Where nothing is lost, no rank goes on when another one says that it fails.
 fn told(schedule: &Schedule, ends: &[(Rank, &End)]) {
     let says = |(rank, end): &(Rank, &End)| matches!(&end.outcome, Err(ExchangeError::Failed { rank: by, .. }) if by == rank);
-    if schedule.is_lossy || schedule.has_deaths || !ends.iter().any(says) {
+    if schedule.is_lossy || schedule.ends_with_failure || !ends.iter().any(says) {
         return;
     }
     for (rank, end) in ends {
@@ -126,7 +159,7 @@ fn agree(schedule: &Schedule, ends: &[(Rank, &End)]) {
     for (rank, mean) in &means {
         assert!(bits(mean) == bits(means[0].1), "{rank} and {} have different means", means[0].0);
     }
-    if means.is_empty() || schedule.has_deaths {
+    if means.is_empty() || schedule.ends_with_failure {
         return;
     }
     for (rank, end) in ends {
@@ -153,7 +186,7 @@ fn may_be_undecided(schedule: &Schedule, step: u64, rank: Rank, heard: &[(Rank, 
     let mut others = schedule.peers.iter().map(|peer| peer.rank).filter(|other| *other != rank);
     let misses_a_vote = others.clone().any(|from| !heard(VOTE, from, &is_vote));
     let has_a_word = others.any(|from| heard(WORD, from, &|bytes| bytes == [YES] || bytes == [NO]));
-    (schedule.is_lossy || schedule.has_deaths) && misses_a_vote && !has_a_word
+    (schedule.is_lossy || schedule.ends_with_failure) && misses_a_vote && !has_a_word
 }
 
 /// Sent + kept = residual + gradient. A step without a mean has sent nothing.

@@ -11,7 +11,8 @@ use gradwire_transports::exchange::{
 use gradwire_transports::inbox::InboxLimits;
 use gradwire_transports::{Membership, Rank, RankSet, Tag, TransportError};
 
-use super::network::{Draws, Faults, Message, Network, News};
+use super::library::Library;
+use super::network::{Draws, Faults, Message, Network, News, VERSION};
 use super::rules::{self, Seen};
 
 pub(crate) struct Case {
@@ -74,6 +75,8 @@ pub(crate) struct Peer {
     stopped: u64,
     is_dead: bool,
     retry: u64,
+    /// Whether it is in the network's library, where it cannot be reached until all ranks are.
+    is_inside: bool,
     /// The next part to add, and when.
     next: usize,
     next_at: u64,
@@ -102,6 +105,9 @@ pub(crate) struct Schedule {
     pub(crate) network: Network,
     pub(crate) is_lossy: bool,
     pub(crate) undoes: bool,
+    /// Whether the job ends with the first step that fails.
+    pub(crate) ends_with_failure: bool,
+    /// Whether a rank dies.
     pub(crate) has_deaths: bool,
     /// Whether rank 0 makes the mean.
     pub(crate) is_served: bool,
@@ -131,7 +137,8 @@ impl Schedule {
     pub(crate) fn new(case: &Case, seed: u64) -> Self {
         let mut draws = Draws(seed);
         let world = 2 + if draws.percent(80) { draws.below(4) } else { draws.below(15) } as u32;
-        let (is_lossy, undoes) = (draws.percent(60), draws.percent(50));
+        let is_native = matches!(case.route, Route::Native { .. });
+        let (is_lossy, undoes) = (draws.percent(60) && !is_native, draws.percent(50));
         let is_narrow = draws.percent(50);
         let faulty = if is_lossy && draws.percent(70) { draws.below(4) } else { 0 };
         let faults = Faults {
@@ -141,7 +148,8 @@ impl Schedule {
             cut: faulty / 2,
             is_narrow,
         };
-        let has_deaths = !is_lossy && draws.percent(15);
+        let stranger = draws.percent(5).then(|| Rank(draws.below(u64::from(world)) as u32));
+        let has_deaths = !is_lossy && !is_native && draws.percent(15);
         let (parts, votes) = (1 + draws.below(4) as usize, draws.percent(50));
         let plan = case.plan();
         let (is_served, has_packets) = match &case.route {
@@ -161,7 +169,8 @@ impl Schedule {
             if votes {
                 exchange = exchange.voting();
             }
-            if parts > 1 && !case.adds && !matches!(case.route, Route::Tree { .. } | Route::Server(_)) {
+            let is_whole = case.adds || matches!(case.route, Route::Tree { .. } | Route::Server(_));
+            if parts > 1 && !is_whole && !is_native {
                 exchange = exchange.pipelined(parts).unwrap();
             }
             if undoes {
@@ -183,6 +192,7 @@ impl Schedule {
                 stopped: 0,
                 is_dead: false,
                 retry: u64::MAX,
+                is_inside: false,
                 next: 0,
                 next_at: 0,
                 given: Vec::new(),
@@ -202,9 +212,10 @@ impl Schedule {
         let patience = if is_lossy { 500 + draws.below(20_000) } else { u64::MAX };
         Self {
             peers,
-            network: Network::new(faults),
+            network: Network::new(faults, stranger),
             is_lossy,
             undoes,
+            ends_with_failure: has_deaths || !is_lossy && stranger.is_some(),
             has_deaths,
             is_served,
             is_plain: !has_packets && case.has_plain_downlink(),
@@ -243,6 +254,7 @@ impl Schedule {
             for at in 0..self.peers.len() {
                 self.act((first + at) % self.peers.len());
             }
+            self.sum_inside();
             let stages: Vec<_> =
                 self.peers.iter().map(|peer| (peer.stage, peer.step, peer.is_dead)).collect();
             assert!(self.now < 1_000_000, "the steps do not end: {stages:?}");
@@ -260,7 +272,7 @@ impl Schedule {
             let deadline = peer.exchange.deadline().min(peer.retry).min(added);
             let at = match peer.stage {
                 Stage::Over => return None,
-                _ if peer.is_dead => return None,
+                _ if peer.is_dead || peer.is_inside => return None,
                 Stage::Idle(at) | Stage::Computing(at) => at,
                 Stage::Encoding | Stage::Completing if deadline == u64::MAX => return None,
                 Stage::Encoding | Stage::Completing => deadline,
@@ -296,7 +308,7 @@ impl Schedule {
     /// All that a rank can do now.
     fn act(&mut self, at: usize) {
         let peer = &mut self.peers[at];
-        if peer.is_dead || peer.stopped > self.now {
+        if peer.is_dead || peer.is_inside || peer.stopped > self.now {
             return;
         }
         match peer.stage {
@@ -403,7 +415,7 @@ impl Schedule {
         });
         for Message { from, to, tag, bytes, at } in here {
             use gradwire_transports::exchange::Refusal::{Duplicate, Full, Stale};
-            let heard = (tag.unit == u32::MAX).then(|| bytes.clone());
+            let heard = (tag.unit == u32::MAX).then(|| without_version(&bytes));
             match peer.exchange.receive(from, tag, bytes) {
                 Ok(()) => peer.heard.extend(heard.map(|bytes| (from, tag, bytes))),
                 Err(Duplicate { .. } | Stale { .. }) => {}
@@ -437,7 +449,7 @@ impl Schedule {
             Stage::Encoding => match peer.exchange.encode(Grad::F32(&peer.grad), peer.memory.as_mut(), now) {
                 Ok(Progress::Worked(_)) => return true,
                 Ok(Progress::Waiting) => return false,
-                Ok(Progress::Lent) => unreachable!("no library sums here"),
+                Ok(Progress::Lent) => unreachable!("no library sums before all is encoded"),
                 Ok(Progress::Done(())) => {
                     peer.stage = Stage::Computing(now + self.draws.below(200));
                     return false;
@@ -448,7 +460,11 @@ impl Schedule {
                 match peer.exchange.complete(&mut peer.mean, peer.memory.as_mut(), now, peer.by) {
                     Ok(Progress::Worked(_)) => return true,
                     Ok(Progress::Waiting) => return false,
-                    Ok(Progress::Lent) => unreachable!("no library sums here"),
+                    Ok(Progress::Lent) => {
+                        assert!(peer.exchange.outgoing().is_none(), "a message waits behind the sum");
+                        peer.is_inside = true;
+                        return false;
+                    }
                     Ok(Progress::Done(report)) => {
                         assert!(self.is_served || report.contributors.len() == world);
                         Ok((peer.mean.clone(), report))
@@ -468,8 +484,7 @@ impl Schedule {
         let (given, heard) = (std::mem::take(&mut peer.given), peer.heard.len());
         peer.ends.push(End { outcome, grad, before, after, given, heard });
         peer.step += 1;
-        // Where ranks die, the job ends with the first step that fails.
-        let leaves = self.has_deaths && peer.ends.last().is_some_and(|end| end.outcome.is_err());
+        let leaves = self.ends_with_failure && peer.ends.last().is_some_and(|end| end.outcome.is_err());
         peer.stage = if peer.step == self.steps || leaves {
             Stage::Over
         } else {
@@ -479,6 +494,14 @@ impl Schedule {
             self.tell_all_of(at);
         }
         false
+    }
+
+    /// The library sums once all ranks are inside.
+    fn sum_inside(&mut self) {
+        if self.peers.iter().all(|peer| peer.is_inside) {
+            Library::default().sum(&mut self.peers);
+            self.peers.iter_mut().for_each(|peer| (peer.is_inside, peer.retry) = (false, self.now));
+        }
     }
 
     fn adds(&self) -> bool {
@@ -550,6 +573,11 @@ impl Schedule {
             }
         }
     }
+}
+
+/// A message that was damaged counts as an empty one.
+fn without_version(message: &[u8]) -> Vec<u8> {
+    message.strip_suffix(&[VERSION]).unwrap_or_default().to_vec()
 }
 
 /// What a rank says with a part.
