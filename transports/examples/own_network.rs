@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
-use gradwire_transports::exchange::{Exchange, ExchangeError, Progress, Refusal, Route, Setting};
+use gradwire_transports::exchange::{Drive, Exchange, ExchangeError, Machine, Next, Refusal, Route, Setting};
 use gradwire_transports::{Membership, Rank, RankSet, Tag, TransportError};
 
 type Arrival = (Rank, Tag, Vec<u8>);
@@ -45,39 +45,41 @@ fn read(mut pipe: PipeReader, from: Rank, arrived: &Sender<Arrival>) -> std::io:
     }
 }
 
-/// Calls `work` until it is done: sends what is queued, and sleeps while a message is missing.
-fn drive<T>(
-    exchange: &mut Exchange,
-    pipes: &mut Pipes,
-    origin: Instant,
-    mut work: impl FnMut(&mut Exchange, u64) -> Result<Progress<T>, ExchangeError>,
-) -> Result<T, ExchangeError> {
+/// Drives a step to its end: sends what is queued, and sleeps while a message is missing.
+fn drive<S: Drive>(mut step: S, pipes: &mut Pipes, origin: Instant) -> Result<S::Done, ExchangeError> {
     loop {
-        while let Some(next) = exchange.outgoing() {
+        let machine = step.machine();
+        while let Some(next) = machine.outgoing() {
             let (id, to) = (next.id, next.to);
             match pipes.send(to, next.tag, next.bytes) {
-                Ok(()) => exchange.sent(id),
-                Err(_) => exchange.not_sent(id, TransportError::Disconnected { rank: to }),
+                Ok(()) => machine.sent(id),
+                Err(_) => machine.not_sent(id, TransportError::Disconnected { rank: to }),
             }
         }
         let now = origin.elapsed().as_nanos() as u64;
-        match work(exchange, now)? {
-            Progress::Worked(_) => {}
-            Progress::Done(result) => return Ok(result),
-            Progress::Lent => unreachable!("these pipes have no sums of their own"),
-            Progress::Waiting => {
-                let left = Duration::from_nanos(exchange.deadline().saturating_sub(now));
-                match pipes.arrived.recv_timeout(left) {
-                    // A second copy, or a message of a step that is over, is not needed.
-                    Ok((from, tag, bytes)) => match exchange.receive(from, tag, bytes) {
-                        Ok(()) | Err(Refusal::Duplicate { .. } | Refusal::Stale { .. }) => {}
-                        Err(refused) => panic!("{refused}"),
-                    },
-                    Err(RecvTimeoutError::Timeout) => {}
-                    Err(RecvTimeoutError::Disconnected) => exchange.network_failed(TransportError::Closed),
-                }
+        step = match step.work(now)? {
+            Next::Done(done) => return Ok(done),
+            Next::Worked(step, _) => step,
+            Next::Lent(_) => unreachable!("these pipes have no sums of their own"),
+            Next::Waiting(mut step) => {
+                wait(step.machine(), pipes, now);
+                step
             }
-        }
+        };
+    }
+}
+
+/// Sleeps until a message comes, or until the deadline.
+fn wait(machine: &mut dyn Machine, pipes: &mut Pipes, now: u64) {
+    let left = Duration::from_nanos(machine.deadline().saturating_sub(now));
+    match pipes.arrived.recv_timeout(left) {
+        // A second copy, or a message of a step that is over, is not needed.
+        Ok((from, tag, bytes)) => match machine.receive(from, tag, bytes) {
+            Ok(()) | Err(Refusal::Duplicate { .. } | Refusal::Stale { .. }) => {}
+            Err(refused) => panic!("{refused}"),
+        },
+        Err(RecvTimeoutError::Timeout) => {}
+        Err(RecvTimeoutError::Disconnected) => machine.network_failed(TransportError::Closed),
     }
 }
 
@@ -96,13 +98,9 @@ fn worker(rank: Rank, mut pipes: Pipes) -> Result<Vec<f32>, ExchangeError> {
         let setting = Setting { rank, membership, is_fail_stop: true };
         let now = origin.elapsed().as_nanos() as u64;
         let by = now + 60_000_000_000;
-        exchange.begin(setting, key, memory.as_ref(), now, by)?;
-        drive(&mut exchange, &mut pipes, origin, |exchange, now| {
-            exchange.encode(Grad::F32(&grad), memory.as_mut(), now)
-        })?;
-        drive(&mut exchange, &mut pipes, origin, |exchange, now| {
-            exchange.complete(&mut mean, memory.as_mut(), now, by)
-        })?;
+        let step = exchange.step(setting, key, Grad::F32(&grad), memory.as_mut(), now, by)?;
+        let encoded = drive(step, &mut pipes, origin)?;
+        drive(encoded.complete(&mut mean, by), &mut pipes, origin)?;
     }
     Ok(mean)
 }

@@ -5,8 +5,11 @@ use std::time::{Duration, Instant};
 use gradwire::{Grad, Memory, Selection, StepKey};
 
 use crate::clock::{at, nanos, now};
+use crate::collective::Reduce;
 use crate::error::TransportError;
-use crate::exchange::{Care, Exchange, ExchangeError, Machine, NewPart, Progress, Report, Setting, Work};
+use crate::exchange::{
+    Care, Drive, Exchange, ExchangeError, Machine, NewPart, Next, Progress, Report, Setting, Work,
+};
 use crate::gossip::{Mixed, Mixer};
 use crate::tag::{Deadline, Tag};
 use crate::transport::Transport;
@@ -39,8 +42,9 @@ impl Exchange {
         memory: Option<&mut Memory<'_>>,
         deadline: Deadline,
     ) -> Result<(), ExchangeError> {
-        self.begin_over(transport, key, memory.as_deref(), deadline)?;
-        self.run_encode(transport, grad, None, memory, deadline)
+        let step = self.step(setting_of(transport), key, grad, memory, now(), nanos(deadline))?;
+        retire(transport, key);
+        drive(step, transport, deadline).map(drop)
     }
 
     /// As [`start`](Self::start) with the codec of the [`Selection`] at the density with position `at`, which
@@ -60,46 +64,13 @@ impl Exchange {
         transport: &mut dyn Transport,
         selection: &mut Selection,
         at: usize,
-        mut memory: Option<&mut Memory<'_>>,
+        memory: Option<&mut Memory<'_>>,
         deadline: Deadline,
     ) -> Result<(), ExchangeError> {
-        let key = self.set_selected(selection, at)?;
-        // Rounds change the memory when the mean is complete.
-        let is_summed = self.is_summed();
-        self.begin_over(transport, key, memory.as_deref(), deadline)?;
-        if let Some(memory) = memory.as_deref_mut().filter(|_| !is_summed) {
-            selection.keep(memory);
-        }
-        // What is measured without a memory is measured against these values.
-        let values = if is_summed || memory.is_none() { selection.values() } else { &[] };
-        let (grad, selected) = (Grad::F32(values), Some((&*selection, at)));
-        self.run_encode(transport, grad, selected, memory, deadline)
-    }
-
-    fn begin_over(
-        &mut self,
-        transport: &mut dyn Transport,
-        key: StepKey,
-        memory: Option<&Memory<'_>>,
-        deadline: Deadline,
-    ) -> Result<(), ExchangeError> {
-        let (setting, first) = setting_of(transport, key);
-        self.begin(setting, key, memory, now(), nanos(deadline))?;
-        transport.retire(first);
-        Ok(())
-    }
-
-    fn run_encode(
-        &mut self,
-        transport: &mut dyn Transport,
-        grad: Grad<'_>,
-        selected: Option<(&Selection, usize)>,
-        mut memory: Option<&mut Memory<'_>>,
-        deadline: Deadline,
-    ) -> Result<(), ExchangeError> {
-        drive(self, transport, deadline, |exchange, now| {
-            exchange.encode_selected(grad, selected, memory.as_deref_mut(), now)
-        })
+        let (setting, by, key) = (setting_of(transport), nanos(deadline), selection.key());
+        let step = self.selected_step(setting, selection, at, memory, now(), by)?;
+        key.into_iter().for_each(|key| retire(transport, key));
+        drive(step, transport, deadline).map(drop)
     }
 
     /// Receives, decodes in rank order, and writes the mean over the contributors to `mean`, one element a
@@ -120,12 +91,10 @@ impl Exchange {
         &mut self,
         transport: &mut dyn Transport,
         mean: &mut [f32],
-        mut memory: Option<&mut Memory<'_>>,
+        memory: Option<&mut Memory<'_>>,
         deadline: Deadline,
     ) -> Result<Report, ExchangeError> {
-        drive(self, transport, deadline, |exchange, now| {
-            exchange.complete(mean, memory.as_deref_mut(), now, nanos(deadline))
-        })
+        drive(self.encoded_step(memory)?.complete(mean, nanos(deadline)), transport, deadline)
     }
 
     /// Begins a step whose parts are [added](Self::add_part) one by one: see
@@ -140,9 +109,8 @@ impl Exchange {
         memory: Option<&Memory<'_>>,
         deadline: Deadline,
     ) -> Result<(), ExchangeError> {
-        let (setting, first) = setting_of(transport, key);
-        self.begin_in_parts(setting, key, memory, now(), nanos(deadline))?;
-        transport.retire(first);
+        self.begin_in_parts(setting_of(transport), key, memory, now(), nanos(deadline))?;
+        retire(transport, key);
         Ok(())
     }
 
@@ -221,44 +189,54 @@ impl Mixer {
         model: &mut [f32],
         deadline: Deadline,
     ) -> Result<Mixed, ExchangeError> {
-        let (setting, first) = setting_of(transport, key);
-        self.begin(setting, key, now(), nanos(deadline))?;
-        transport.retire(first);
-        drive(self, transport, deadline, |mixer, now| mixer.work(model, now))
+        let step = self.step(setting_of(transport), key, model, now(), nanos(deadline))?;
+        retire(transport, key);
+        drive(step, transport, deadline)
     }
 }
 
-/// What a step needs to know of the transport, and its first tag.
-fn setting_of(transport: &dyn Transport, key: StepKey) -> (Setting, Tag) {
+/// What a step needs to know of the transport.
+fn setting_of(transport: &dyn Transport) -> Setting {
     let (rank, membership) = (transport.rank(), transport.membership());
-    let (is_fail_stop, first) = (transport.is_fail_stop(), Tag::new(membership.epoch, key.step));
-    (Setting { rank, membership, is_fail_stop }, first)
+    Setting { rank, membership, is_fail_stop: transport.is_fail_stop() }
 }
 
-/// Calls `work` until it is done. Sleeps in [`Transport::recv_any`] while it waits.
-fn drive<M: Machine, T>(
-    machine: &mut M,
+/// Forgets the messages of the steps before this one.
+fn retire(transport: &mut dyn Transport, key: StepKey) {
+    transport.retire(Tag::new(transport.membership().epoch, key.step));
+}
+
+/// Works until the step is done. Sleeps in [`Transport::recv_any`] while it waits.
+fn drive<S: Drive>(
+    mut step: S,
     transport: &mut dyn Transport,
     deadline: Deadline,
-    mut work: impl FnMut(&mut M, u64) -> Result<Progress<T>, ExchangeError>,
-) -> Result<T, ExchangeError> {
+) -> Result<S::Done, ExchangeError> {
     let (mut mark, mut patience) = (Instant::now(), FIRST_RETRY);
-    let mut spend = |machine: &mut M, kind| {
+    let mut spend = |machine: &mut dyn Machine, kind| {
         let next = Instant::now();
         machine.spend(kind, next - mark);
         mark = next;
     };
     loop {
-        post(machine, transport, &mut patience);
-        spend(machine, Work::Exchange);
-        match work(machine, now())? {
-            Progress::Worked(kind) => spend(machine, kind),
-            Progress::Done(result) => return Ok(result),
-            Progress::Waiting => {
-                wait(machine, transport, Deadline::NEVER, &mut patience);
+        post(step.machine(), transport, &mut patience);
+        spend(step.machine(), Work::Exchange);
+        step = match step.work(now())? {
+            Next::Done(done) => return Ok(done),
+            Next::Worked(mut step, kind) => {
+                spend(step.machine(), kind);
+                step
             }
-            Progress::Lent => machine
-                .sum_lent(&mut |tag, data| transport.native_all_reduce(tag, data, deadline).map(|_| ())),
+            Next::Waiting(mut step) => {
+                wait(step.machine(), transport, Deadline::NEVER, &mut patience);
+                step
+            }
+            Next::Lent(mut step) => {
+                let mut sum =
+                    |tag, data: Reduce<'_>| transport.native_all_reduce(tag, data, deadline).map(|_| ());
+                step.machine().sum_lent(&mut sum);
+                step
+            }
         }
     }
 }
@@ -266,7 +244,7 @@ fn drive<M: Machine, T>(
 /// Sends all of a machine's messages for which there is room. Together with [`wait`], for callers that drive
 /// a machine themselves, because they wait for something else beside messages; `patience` begins with
 /// [`FIRST_RETRY`].
-pub fn post(machine: &mut impl Machine, transport: &mut dyn Transport, patience: &mut Duration) {
+pub fn post(machine: &mut dyn Machine, transport: &mut dyn Transport, patience: &mut Duration) {
     while let Some(is_sent) = post_next(machine, transport, Deadline::now()) {
         if is_sent {
             *patience = FIRST_RETRY;
@@ -275,7 +253,7 @@ pub fn post(machine: &mut impl Machine, transport: &mut dyn Transport, patience:
 }
 
 /// Sends the next message, waiting for room until the deadline; `None` if nothing is to be sent.
-fn post_next(machine: &mut impl Machine, transport: &mut dyn Transport, by: Deadline) -> Option<bool> {
+fn post_next(machine: &mut dyn Machine, transport: &mut dyn Transport, by: Deadline) -> Option<bool> {
     let next = machine.outgoing()?;
     let sent = match next.care {
         Care::Packet(until) => transport.send_packet(next.to, next.tag, next.bytes, at(until)),
@@ -293,7 +271,7 @@ fn post_next(machine: &mut impl Machine, transport: &mut dyn Transport, by: Dead
 /// Sleeps until a message comes, until it is time to try again to send, or until a deadline. Returns whether
 /// a message came or left.
 pub fn wait(
-    machine: &mut impl Machine,
+    machine: &mut dyn Machine,
     transport: &mut dyn Transport,
     until: Deadline,
     patience: &mut Duration,

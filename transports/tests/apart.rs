@@ -9,7 +9,7 @@ use gradwire::plan::Plan;
 use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey, Unit};
 use gradwire_transports::collective::Wire;
 use gradwire_transports::exchange::{
-    Exchange, ExchangeError, Means, NewPart, PartState, Progress, Report, Route, Setting,
+    Exchange, ExchangeError, Machine, Means, NewPart, PartState, Progress, Report, Route, Setting,
 };
 use gradwire_transports::local::{self, LocalTransport};
 use gradwire_transports::{Deadline, FIRST_RETRY, Rank, Tag, Transport, now, post, wait};

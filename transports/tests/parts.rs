@@ -7,7 +7,7 @@ use std::time::Duration;
 use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
 use gradwire_transports::collective::Wire;
 use gradwire_transports::exchange::{
-    Exchange, ExchangeError, NewPart, PartState, Progress, Report, Route, ServerOptions, Setting,
+    Exchange, ExchangeError, Machine, NewPart, PartState, Progress, Report, Route, ServerOptions, Setting,
 };
 use gradwire_transports::local::{self, LocalTransport};
 use gradwire_transports::{Deadline, Membership, Rank, RankSet, Tag, Transport};

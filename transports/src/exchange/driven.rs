@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::Exchange;
 use super::machine::Outgoing;
+use super::port::{Body, Port};
 use super::refusal::Refusal;
 use super::report::Work;
 use crate::collective::Reduce;
@@ -11,61 +11,109 @@ use crate::error::TransportError;
 use crate::rank::Rank;
 use crate::tag::{Tag, Wanted};
 
-/// A machine without I/O, as whoever moves its messages sees it: an [`Exchange`], or a
-/// [`Mixer`](crate::gossip::Mixer).
+/// The port of a machine, and the messages that it keeps itself.
+pub trait HasPort {
+    /// The messages of its step.
+    fn port(&self) -> &Port;
+
+    /// The same, to be changed.
+    fn port_mut(&mut self) -> &mut Port;
+
+    /// The bytes of a [frame](Body::Frame) that was queued.
+    fn frame(&self, part: usize, place: usize) -> &[u8];
+}
+
+/// A machine without I/O, as whoever moves its messages sees it: an [`Exchange`](super::Exchange),
+/// or a [`Mixer`](crate::gossip::Mixer).
 ///
 /// A driver sends what is [queued](Self::outgoing) and hands in what [arrives](Self::receive), in any order,
 /// between the calls that work on the step. Time is in nanoseconds from any moment that stays the same.
-pub trait Machine {
+pub trait Machine: HasPort {
     /// The next message to send whose receiver may have room.
-    fn outgoing(&self) -> Option<Outgoing<'_>>;
+    fn outgoing(&self) -> Option<Outgoing<'_>> {
+        let parcel = self.port().outgoing()?;
+        let bytes = match &parcel.body {
+            Body::Own(bytes) => bytes,
+            Body::Frame { part, place } => self.frame(*part, *place),
+        };
+        Some(Outgoing { id: parcel.id, to: parcel.to, tag: parcel.tag, bytes, care: parcel.care })
+    }
 
     /// A message has left.
-    fn sent(&mut self, id: u64);
+    fn sent(&mut self, id: u64) {
+        self.port_mut().sent(id);
+    }
 
     /// The network has no room for a message now. Others may leave meanwhile; after [`retry`](Self::retry),
     /// it is tried again.
-    fn no_room(&mut self, id: u64, now: u64);
+    fn no_room(&mut self, id: u64, now: u64) {
+        self.port_mut().now = now;
+        self.port_mut().no_room(id);
+    }
 
     /// Whether messages wait for room.
-    fn is_full(&self) -> bool;
+    fn is_full(&self) -> bool {
+        self.port().is_full()
+    }
 
     /// There may be room again for messages that found none.
-    fn retry(&mut self);
+    fn retry(&mut self) {
+        self.port_mut().retry();
+    }
 
     /// The network does not take a message. The step fails, unless the message may be lost.
-    fn not_sent(&mut self, id: u64, error: TransportError);
+    fn not_sent(&mut self, id: u64, error: TransportError) {
+        self.port_mut().not_sent(id, error);
+    }
 
     /// Takes a message that arrived, in any order. It is read when its turn comes.
     ///
     /// # Errors
     /// Why it is not taken. The step goes on.
-    fn receive(&mut self, from: Rank, tag: Tag, message: Vec<u8>) -> Result<(), Refusal>;
+    fn receive(&mut self, from: Rank, tag: Tag, message: Vec<u8>) -> Result<(), Refusal> {
+        self.port_mut().receive(from, tag, message)
+    }
 
     /// A buffer for the next message that arrives, to be used again.
-    fn lend(&mut self) -> Vec<u8>;
+    fn lend(&mut self) -> Vec<u8> {
+        self.port_mut().lend()
+    }
 
     /// Takes back a buffer that was lent.
-    fn give(&mut self, buffer: Vec<u8>);
+    fn give(&mut self, buffer: Vec<u8>) {
+        self.port_mut().give(buffer);
+    }
 
     /// The messages to receive now, those needed first at the front. Others may be handed in too.
-    fn wanted(&mut self) -> &[Wanted];
+    fn wanted(&mut self) -> &[Wanted] {
+        self.port_mut().wanted()
+    }
 
     /// When to call again, even if nothing arrives. [`u64::MAX`] is never.
-    fn deadline(&self) -> u64;
+    fn deadline(&self) -> u64 {
+        self.port().deadline
+    }
 
     /// Nothing more comes from a peer. Its messages that arrived still count.
-    fn peer_lost(&mut self, rank: Rank);
+    fn peer_lost(&mut self, rank: Rank) {
+        self.port_mut().peer_lost(rank);
+    }
 
     /// A network that hands over messages by name says that nothing which was [wanted](Self::wanted) last
     /// comes from that peer any more. Other messages of it may have arrived.
-    fn not_here(&mut self, rank: Rank);
+    fn not_here(&mut self, rank: Rank) {
+        self.port_mut().not_here(rank);
+    }
 
     /// The network has failed.
-    fn network_failed(&mut self, error: TransportError);
+    fn network_failed(&mut self, error: TransportError) {
+        self.port_mut().fail(error);
+    }
 
     /// Bytes of messages that arrived and wait for their turn.
-    fn filed_bytes(&self) -> usize;
+    fn filed_bytes(&self) -> usize {
+        self.port().filed_bytes()
+    }
 
     /// Counts time that a driver spent on a kind of work.
     fn spend(&mut self, work: Work, time: Duration);
@@ -73,75 +121,5 @@ pub trait Machine {
     /// Sums a payload that is [lent](super::Progress::Lent). Most machines lend none.
     fn sum_lent(&mut self, sum: &mut dyn FnMut(Tag, Reduce<'_>) -> Result<(), TransportError>) {
         let _ = sum;
-    }
-}
-
-impl Machine for Exchange {
-    fn outgoing(&self) -> Option<Outgoing<'_>> {
-        self.outgoing()
-    }
-
-    fn sent(&mut self, id: u64) {
-        self.sent(id);
-    }
-
-    fn no_room(&mut self, id: u64, now: u64) {
-        self.no_room(id, now);
-    }
-
-    fn is_full(&self) -> bool {
-        self.is_full()
-    }
-
-    fn retry(&mut self) {
-        self.retry();
-    }
-
-    fn not_sent(&mut self, id: u64, error: TransportError) {
-        self.not_sent(id, error);
-    }
-
-    fn receive(&mut self, from: Rank, tag: Tag, message: Vec<u8>) -> Result<(), Refusal> {
-        self.receive(from, tag, message)
-    }
-
-    fn lend(&mut self) -> Vec<u8> {
-        self.lend()
-    }
-
-    fn give(&mut self, buffer: Vec<u8>) {
-        self.give(buffer);
-    }
-
-    fn wanted(&mut self) -> &[Wanted] {
-        self.wanted()
-    }
-
-    fn deadline(&self) -> u64 {
-        self.deadline()
-    }
-
-    fn peer_lost(&mut self, rank: Rank) {
-        self.peer_lost(rank);
-    }
-
-    fn not_here(&mut self, rank: Rank) {
-        self.not_here(rank);
-    }
-
-    fn network_failed(&mut self, error: TransportError) {
-        self.network_failed(error);
-    }
-
-    fn filed_bytes(&self) -> usize {
-        self.filed_bytes()
-    }
-
-    fn spend(&mut self, work: Work, time: Duration) {
-        self.spend(work, time);
-    }
-
-    fn sum_lent(&mut self, sum: &mut dyn FnMut(Tag, Reduce<'_>) -> Result<(), TransportError>) {
-        self.sum_lent(sum);
     }
 }

@@ -77,7 +77,7 @@ impl Exchange {
         assert_eq!(grad.len(), self.layout.len(), "gradient and layout differ in length");
         self.require_parts()?;
         self.port.now = now;
-        let (mut step, route) = self.step()?;
+        let (mut step, route) = self.split()?;
         with_pipeline!(route, route => {
             route.add(&mut step, part, &mut memory, |route, step, part, memory| {
                 route.encode(step, part, grad, memory)
@@ -107,7 +107,7 @@ impl Exchange {
     ) -> Result<usize, ExchangeError> {
         self.require_parts()?;
         self.port.now = now;
-        let (mut step, route) = self.step()?;
+        let (mut step, route) = self.split()?;
         with_pipeline!(route, route => {
             route.add(&mut step, part, &mut None, |route, step, part, _| {
                 route.encode_beside(step, part, grads, before, memory)
@@ -152,7 +152,7 @@ impl Exchange {
     ) -> Result<Progress<()>, ExchangeError> {
         self.require_parts()?;
         self.port.now = now;
-        let (mut step, route) = self.step()?;
+        let (mut step, route) = self.split()?;
         let progress = with_pipeline!(route, route => route.advance(&mut step, mean, &mut memory))?;
         Ok(self.send_first(progress))
     }
@@ -178,7 +178,7 @@ impl Exchange {
     /// Which part of the step in progress a message with that tag is about, if it is one that begins with
     /// what its sender [says](Self::said_in).
     pub fn part_of(&mut self, tag: Tag) -> Option<usize> {
-        let (step, route) = self.step().ok()?;
+        let (step, route) = self.split().ok()?;
         let first = with_pipeline!(route, route => Ok(route.route.head_tag(&step, 0))).ok()??;
         let at = tag.chunk.checked_sub(first.chunk)?;
         (tag == first.chunk(tag.chunk) && at < step.units().len() as u32).then_some(at as usize)

@@ -6,11 +6,11 @@ use std::time::Duration;
 use gradwire::arithmetic::gain::Gain;
 use gradwire::{Grad, Memory, Selection, StepKey};
 
+use super::driven::{HasPort, Machine};
 use super::error::ExchangeError;
 use super::fit::packets_of;
 use super::means::Means;
-use super::port::{Body, Care};
-use super::refusal::Refusal;
+use super::port::{Care, Port};
 use super::report::{Progress, Report, Work};
 use super::step::Step;
 use super::void::cut_text;
@@ -18,7 +18,7 @@ use super::{Exchange, Started, State};
 use crate::collective::Reduce;
 use crate::error::TransportError;
 use crate::rank::{Membership, Rank};
-use crate::tag::{Tag, Wanted};
+use crate::tag::Tag;
 
 /// What a step needs to know of the network.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub struct Setting {
 /// A message to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing<'a> {
-    /// Its number, for [`Exchange::sent`].
+    /// Its number, for [`Machine::sent`].
     pub id: u64,
     /// Its receiver.
     pub to: Rank,
@@ -97,7 +97,7 @@ impl Exchange {
         self.port.frame_step = key.step;
         (self.port.now, self.port.deadline, self.port.is_open) = (now, by, is_open);
         self.started = Some(Started { key, tag, is_encoded: is_open, is_finishing: false });
-        let (mut step, route) = self.step()?;
+        let (mut step, route) = self.split()?;
         with_route!(route, route => route.begin(&mut step));
         Ok(())
     }
@@ -107,6 +107,12 @@ impl Exchange {
     /// of its own; and ranks whose steps differ hear each other.
     pub fn number(&mut self, number: u64) {
         self.number = Some(number);
+    }
+
+    /// Whether the step may be completed: it is encoded, or its caller has failed.
+    pub(super) fn is_encoded(&self) -> bool {
+        let is_failing = self.port.failing.is_some();
+        self.started.is_some_and(|started| started.is_encoded || started.is_finishing || is_failing)
     }
 
     /// Whether payloads are summed, and not frames.
@@ -166,7 +172,7 @@ impl Exchange {
         now: u64,
     ) -> Result<Progress<()>, ExchangeError> {
         self.port.now = now;
-        let (step, route) = self.step()?;
+        let (step, route) = self.split()?;
         let mut step = Step { selected, ..step };
         let memory_of_step = &mut memory;
         let progress = with_route!(route, route => route.encode(&mut step, grad, memory_of_step));
@@ -228,13 +234,11 @@ impl Exchange {
         by: u64,
     ) -> Result<Progress<Report>, ExchangeError> {
         self.port.now = now;
-        let is_failing = self.port.failing.is_some();
-        let started = self.started.as_mut();
-        let started = started.filter(|started| started.is_encoded || started.is_finishing || is_failing);
-        let is_first = started.map(|started| !std::mem::replace(&mut started.is_finishing, true));
-        let is_first = is_first.ok_or(ExchangeError::NotStarted)?;
+        let is_encoded = self.is_encoded();
+        let started = self.started.as_mut().filter(|_| is_encoded).ok_or(ExchangeError::NotStarted)?;
+        let is_first = !std::mem::replace(&mut started.is_finishing, true);
         let clock = self.clock;
-        let (mut step, route) = self.step()?;
+        let (mut step, route) = self.split()?;
         let memory_of_step = &mut memory;
         let progress = with_route!(route, route => {
             if is_first {
@@ -272,87 +276,6 @@ impl Exchange {
         })
     }
 
-    /// The next message to send whose receiver may have room.
-    pub fn outgoing(&self) -> Option<Outgoing<'_>> {
-        let parcel = self.port.outgoing()?;
-        let bytes = match parcel.body {
-            Body::Own(bytes) => bytes,
-            Body::Frame { part, place } => with_route!(&self.route, route => route.frame(*part, *place)),
-        };
-        Some(Outgoing { id: parcel.id, to: parcel.to, tag: parcel.tag, bytes, care: parcel.care })
-    }
-
-    /// A message has left.
-    pub fn sent(&mut self, id: u64) {
-        self.port.sent(id);
-    }
-
-    /// The network has no room for a message now. Others may leave meanwhile; after [`retry`](Self::retry),
-    /// it is tried again.
-    pub fn no_room(&mut self, id: u64, now: u64) {
-        self.port.now = now;
-        self.port.no_room(id);
-    }
-
-    /// Whether messages wait for room.
-    pub fn is_full(&self) -> bool {
-        self.port.is_full()
-    }
-
-    /// There may be room again for messages that found none.
-    pub fn retry(&mut self) {
-        self.port.retry();
-    }
-
-    /// The network does not take a message. The step fails, unless the message may be lost.
-    pub fn not_sent(&mut self, id: u64, error: TransportError) {
-        self.port.not_sent(id, error);
-    }
-
-    /// Takes a message that arrived, in any order. It is read when its turn comes.
-    ///
-    /// # Errors
-    /// Why it is not taken. The step goes on.
-    pub fn receive(&mut self, from: Rank, tag: Tag, message: Vec<u8>) -> Result<(), Refusal> {
-        self.port.receive(from, tag, message)
-    }
-
-    /// A buffer for the next message that arrives, to be used again.
-    pub fn lend(&mut self) -> Vec<u8> {
-        self.port.lend()
-    }
-
-    /// Takes back a buffer that was lent.
-    pub fn give(&mut self, buffer: Vec<u8>) {
-        self.port.give(buffer);
-    }
-
-    /// The messages to receive now, those needed first at the front. Others may be handed in too.
-    pub fn wanted(&mut self) -> &[Wanted] {
-        self.port.wanted()
-    }
-
-    /// When to call again, even if nothing arrives.
-    pub fn deadline(&self) -> u64 {
-        self.port.deadline
-    }
-
-    /// Nothing more comes from a peer. Its messages that arrived still count.
-    pub fn peer_lost(&mut self, rank: Rank) {
-        self.port.peer_lost(rank);
-    }
-
-    /// A network that hands over messages by name says that nothing which was [wanted](Self::wanted) last
-    /// comes from that peer any more. Other messages of it may have arrived.
-    pub fn not_here(&mut self, rank: Rank) {
-        self.port.not_here(rank);
-    }
-
-    /// The network has failed.
-    pub fn network_failed(&mut self, error: TransportError) {
-        self.port.fail(error);
-    }
-
     /// The caller has failed in code of its own. The step fails at all ranks, with this text, of which 512
     /// bytes travel. Call [`complete`](Self::complete) until it returns the error: then the others are told.
     /// Whatever was encoded goes back to the memory.
@@ -367,31 +290,8 @@ impl Exchange {
         }
     }
 
-    /// Bytes of messages that arrived and wait for their turn.
-    pub fn filed_bytes(&self) -> usize {
-        self.port.filed_bytes()
-    }
-
-    /// Counts time that a driver spent on a kind of work.
-    pub(crate) fn spend(&mut self, work: Work, time: Duration) {
-        *match work {
-            Work::Encode => &mut self.clock.encode,
-            Work::Exchange => &mut self.clock.exchange,
-            Work::Decode => &mut self.clock.decode,
-        } += time;
-    }
-
-    /// Sums a payload that is [lent](Progress::Lent).
-    pub(crate) fn sum_lent(&mut self, sum: impl FnOnce(Tag, Reduce<'_>) -> Result<(), TransportError>) {
-        let Some(Started { tag, .. }) = self.started else { return };
-        let State::AllReduce(reduce) = &mut self.route else { return };
-        if let Err(error) = reduce.route.lent(tag, &self.plan, sum) {
-            self.port.fail(error);
-        }
-    }
-
     /// The step in progress, and the route that does its work.
-    pub(super) fn step(&mut self) -> Result<(Step<'_>, &mut State), ExchangeError> {
+    pub(super) fn split(&mut self) -> Result<(Step<'_>, &mut State), ExchangeError> {
         let Started { key, tag, .. } = self.started.ok_or(ExchangeError::NotStarted)?;
         let step = Step {
             port: &mut self.port,
@@ -404,5 +304,37 @@ impl Exchange {
             measure: self.measure.as_mut(),
         };
         Ok((step, &mut self.route))
+    }
+}
+
+impl HasPort for Exchange {
+    fn port(&self) -> &Port {
+        &self.port
+    }
+
+    fn port_mut(&mut self) -> &mut Port {
+        &mut self.port
+    }
+
+    fn frame(&self, part: usize, place: usize) -> &[u8] {
+        with_route!(&self.route, route => route.frame(part, place))
+    }
+}
+
+impl Machine for Exchange {
+    fn spend(&mut self, work: Work, time: Duration) {
+        *match work {
+            Work::Encode => &mut self.clock.encode,
+            Work::Exchange => &mut self.clock.exchange,
+            Work::Decode => &mut self.clock.decode,
+        } += time;
+    }
+
+    fn sum_lent(&mut self, sum: &mut dyn FnMut(Tag, Reduce<'_>) -> Result<(), TransportError>) {
+        let Some(Started { tag, .. }) = self.started else { return };
+        let State::AllReduce(reduce) = &mut self.route else { return };
+        if let Err(error) = reduce.route.lent(tag, &self.plan, sum) {
+            self.port.fail(error);
+        }
     }
 }

@@ -5,8 +5,8 @@
 //! with the network.
 //!
 //! Inside, a step is a machine without I/O: [`begin`](Exchange::begin), [`encode`](Exchange::encode) and
-//! [`complete`](Exchange::complete) do its work, [`outgoing`](Exchange::outgoing) gives messages to send, and
-//! [`receive`](Exchange::receive) takes those that arrived. `start` and `finish` drive it over a
+//! [`complete`](Exchange::complete) do its work, [`outgoing`](Machine::outgoing) gives messages to send, and
+//! [`receive`](Machine::receive) takes those that arrived. `start` and `finish` drive it over a
 //! [`Transport`](crate::Transport). Over another network, write a driver of your own: the example
 //! `own_network` is one.
 //!
@@ -125,7 +125,7 @@
 mod all_gather;
 mod all_reduce;
 mod downlink;
-mod driven;
+pub(crate) mod driven;
 mod ending;
 mod entry;
 mod error;
@@ -155,6 +155,7 @@ mod senders;
 mod server;
 mod sparse;
 mod step;
+mod typed;
 mod verdict;
 mod version;
 pub(crate) mod void;
@@ -193,6 +194,7 @@ pub use self::report::{PacketTally, Progress, Report, Work};
 pub use self::route::{Route, ServerOptions};
 use self::server::Server;
 use self::sparse::SparseAllReduce;
+pub use self::typed::{Completing, Drive, Encoded, Encoding, Next, Step};
 
 /// One rank's part of every step's exchange: settings, and buffers that are reused from step to step.
 ///

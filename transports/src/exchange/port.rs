@@ -47,29 +47,19 @@ pub enum Care {
 
 /// A message on its way out.
 #[derive(Debug)]
-struct Parcel {
-    id: u64,
-    to: Rank,
-    tag: Tag,
-    body: Body,
-    care: Care,
-}
-
-/// A message to send, as a driver sees it.
-#[derive(Debug)]
-pub(crate) struct Outgoing<'a> {
-    pub(crate) id: u64,
-    pub(crate) to: Rank,
-    pub(crate) tag: Tag,
-    pub(crate) body: &'a Body,
-    pub(crate) care: Care,
+pub(crate) struct Parcel {
+    pub(super) id: u64,
+    pub(super) to: Rank,
+    pub(super) tag: Tag,
+    pub(super) body: Body,
+    pub(super) care: Care,
 }
 
 /// Messages that peers have promised are taken by name, most of them in the order in which they were
 /// promised. Every peer sends its own in that order too, so no message waits for a later one. Messages that
 /// may come or not are asked for.
 #[derive(Debug)]
-pub(crate) struct Port {
+pub struct Port {
     me: Rank,
     members: Membership,
     /// The first tag of the step.
@@ -493,10 +483,8 @@ impl Port {
     // --- the driver's side ------------------------------------------
 
     /// The first queued message whose receiver may have room.
-    pub(crate) fn outgoing(&self) -> Option<Outgoing<'_>> {
-        let parcel = self.outbox.iter().find(|parcel| !self.full.contains(&parcel.to))?;
-        let Parcel { id, to, tag, body, care } = parcel;
-        Some(Outgoing { id: *id, to: *to, tag: *tag, body, care: *care })
+    pub(crate) fn outgoing(&self) -> Option<&Parcel> {
+        self.outbox.iter().find(|parcel| !self.full.contains(&parcel.to))
     }
 
     /// A message has left, or nobody needs it any more.

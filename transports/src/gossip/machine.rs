@@ -16,11 +16,10 @@ use gradwire::{Codec, LayoutRef, Source, StepKey, Unit};
 use super::end::Round;
 use super::{Mixed, Mixer};
 use crate::derived::Kind;
-use crate::error::TransportError;
-use crate::exchange::port::Body;
+use crate::exchange::driven::HasPort;
+use crate::exchange::port::{Body, Port};
 use crate::exchange::void::{VoidMessage, note_tag};
-use crate::exchange::{Care, ExchangeError, Machine, Outgoing, Progress, Refusal, Setting, Work};
-use crate::rank::Rank;
+use crate::exchange::{Care, Drive, ExchangeError, Machine, Next, Progress, Setting, Work};
 use crate::tag::{Tag, Wanted};
 
 /// A note that says no more than that the step failed. It is no void frame.
@@ -86,6 +85,22 @@ impl Mixer {
         self.step = Step { stage: Stage::Speaking, key: Some(key), tag, before, ..Step::default() };
         self.step.before.clear();
         Ok(())
+    }
+
+    /// The same as a step that borrows mixer and model, so that misuse does not compile.
+    ///
+    /// # Errors
+    /// Those of [`begin`](Self::begin).
+    pub fn step<'s>(
+        &'s mut self,
+        setting: Setting,
+        key: StepKey,
+        model: &'s mut [f32],
+        now: u64,
+        by: u64,
+    ) -> Result<Mixing<'s>, ExchangeError> {
+        self.begin(setting, key, now, by)?;
+        Ok(Mixing { mixer: self, model })
     }
 
     /// Does one piece of the work until the model has moved. `model` is the same in every call of a step.
@@ -234,70 +249,45 @@ fn round_of<'a>(
     Round { codec, key: StepKey { source: Source::Shared, ..key }, layout, units, number: step.round }
 }
 
+/// A step of gossip: see [`Mixer::step`].
+#[derive(Debug)]
+#[must_use = "a step does nothing unless it is driven to its end"]
+pub struct Mixing<'s> {
+    mixer: &'s mut Mixer,
+    model: &'s mut [f32],
+}
+
+impl Drive for Mixing<'_> {
+    type Done = Mixed;
+
+    fn machine(&mut self) -> &mut dyn Machine {
+        self.mixer
+    }
+
+    /// # Errors
+    /// Those of [`Mixer::mix`].
+    fn work(self, now: u64) -> Result<Next<Self, Mixed>, ExchangeError> {
+        let progress = self.mixer.work(self.model, now)?;
+        Ok(progress.of(self, |_, mixed| mixed))
+    }
+}
+
+impl HasPort for Mixer {
+    fn port(&self) -> &Port {
+        &self.port
+    }
+
+    fn port_mut(&mut self) -> &mut Port {
+        &mut self.port
+    }
+
+    /// All messages have buffers of their own.
+    fn frame(&self, _: usize, _: usize) -> &[u8] {
+        &[]
+    }
+}
+
 impl Machine for Mixer {
-    fn outgoing(&self) -> Option<Outgoing<'_>> {
-        let parcel = self.port.outgoing()?;
-        let Body::Own(bytes) = parcel.body else { return None };
-        Some(Outgoing { id: parcel.id, to: parcel.to, tag: parcel.tag, bytes, care: parcel.care })
-    }
-
-    fn sent(&mut self, id: u64) {
-        self.port.sent(id);
-    }
-
-    fn no_room(&mut self, id: u64, now: u64) {
-        self.port.now = now;
-        self.port.no_room(id);
-    }
-
-    fn is_full(&self) -> bool {
-        self.port.is_full()
-    }
-
-    fn retry(&mut self) {
-        self.port.retry();
-    }
-
-    fn not_sent(&mut self, id: u64, error: TransportError) {
-        self.port.not_sent(id, error);
-    }
-
-    fn receive(&mut self, from: Rank, tag: Tag, message: Vec<u8>) -> Result<(), Refusal> {
-        self.port.receive(from, tag, message)
-    }
-
-    fn lend(&mut self) -> Vec<u8> {
-        self.port.lend()
-    }
-
-    fn give(&mut self, buffer: Vec<u8>) {
-        self.port.give(buffer);
-    }
-
-    fn wanted(&mut self) -> &[Wanted] {
-        self.port.wanted()
-    }
-
-    fn deadline(&self) -> u64 {
-        self.port.deadline
-    }
-
-    fn peer_lost(&mut self, rank: Rank) {
-        self.port.peer_lost(rank);
-    }
-
-    fn not_here(&mut self, rank: Rank) {
-        self.port.not_here(rank);
-    }
-
-    fn network_failed(&mut self, error: TransportError) {
-        self.port.fail(error);
-    }
-
-    fn filed_bytes(&self) -> usize {
-        self.port.filed_bytes()
-    }
-
     fn spend(&mut self, work: Work, time: Duration) {
         *match work {
             Work::Exchange => &mut self.step.exchange,

@@ -30,6 +30,7 @@ use gradwire::rounds::Gossip;
 use gradwire::{Codec, Layout, Spec, Unit, UnitPolicy};
 
 use self::end::End;
+pub use self::machine::Mixing;
 use self::machine::Step;
 pub use self::topology::Topology;
 use crate::error::TransportError;

@@ -6,7 +6,7 @@ use gradwire::plan::{Plan, ToPlan};
 use gradwire::rules::Rules;
 use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey, Unit};
 use gradwire_transports::exchange::{
-    Care, Exchange, ExchangeError, NewPart, PartState, Progress, Report, Route, Setting,
+    Care, Exchange, ExchangeError, Machine, NewPart, PartState, Progress, Report, Route, Setting,
 };
 use gradwire_transports::inbox::InboxLimits;
 use gradwire_transports::{Membership, Rank, RankSet, Tag, TransportError};

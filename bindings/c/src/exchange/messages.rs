@@ -7,7 +7,7 @@ use crate::results::{
     GW_EXCHANGE_OTHER_EPOCH, GW_EXCHANGE_STALE, GW_EXCHANGE_STRANGER, gw_result,
 };
 use core::ffi::c_char;
-use transports::exchange::Refusal;
+use transports::exchange::{Machine, Refusal};
 use transports::{Rank, Tag, TransportError};
 
 /// Bytes of a tag: which message of which step this is. It travels with the message, as it is.
