@@ -1,7 +1,6 @@
 //! Codecs of other crates: their frames keep every law that frames of this crate keep, and what they get
 //! wrong is refused.
 
-use gradwire::arithmetic::gain::Trial;
 use gradwire::experiments::{
     BodyOutline, EncodeBody, Experiment, Experimental, ParseBody, Refused, UnitBody, UnitSource,
     frame_scratch_len_with,
@@ -11,7 +10,7 @@ use gradwire::packets::PacketSize;
 use gradwire::registry::Law;
 use gradwire::{
     DecodeError, Decoder, EncodeError, Encoder, Frame, Gather, Grad, Layout, Limits, Memory, Scratch,
-    ScratchLen, Source, Spec, StepKey, Unit,
+    ScratchLen, Source, Spec, StepKey, Trial, Unit,
 };
 use gradwire_tests::inputs::Words;
 use gradwire_tests::naive::header;

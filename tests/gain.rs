@@ -1,9 +1,8 @@
 //! How much of a gradient is sent: the same as encoding and decoding say, and nothing changes.
 
-use gradwire::arithmetic::gain::Trial;
 use gradwire::registry::{CODECS, Law};
 use gradwire::state::MemoryChoice;
-use gradwire::{Codec, Grad, Source, Spec, StepKey, Unit};
+use gradwire::{Codec, Grad, Source, Spec, StepKey, Trial, Unit};
 use gradwire_tests::inputs::Input;
 use gradwire_tests::naive::gain::squares;
 use gradwire_tests::run::{self, Kept};

@@ -121,6 +121,8 @@ pub use owned::buffers::{Decoder, Encoder};
 pub use owned::parallel::Parallel;
 #[cfg(feature = "alloc")]
 pub use owned::selection::Selection;
+#[cfg(feature = "alloc")]
+pub use owned::trial::{Trial, Tried};
 pub use registry::codecs::Codec;
 pub use rng::key::{Source, StepKey};
 pub use scratch::{Scratch, ScratchLen};

@@ -7,7 +7,7 @@ use crate::corrected::Corrected;
 use crate::error::{DecodeError, EncodeError};
 use crate::frame::Frame;
 use crate::frame::gather::Gather;
-use crate::frame::header::{Divisor, HEADER_BYTES, Header, VERSION};
+use crate::frame::header::{HEADER_BYTES, Header};
 use crate::frame::message::{check_frame_fits, check_units};
 use crate::frame::rounds_first::{RoundsFirst, StepInput};
 use crate::gradient::grad::Grad;
@@ -401,21 +401,10 @@ impl Encoding<'_> {
             self.write_body(&self.source(unit, own), floats_of(p), scratch, &mut writer)?;
         }
         let body_bytes = writer.len();
-        header.copy_from_slice(&self.header(body_bytes).to_bytes(&writer));
+        let codec = self.codec.experiment().codec();
+        let written = Header::new(codec, self.layout, self.units.len(), body_bytes);
+        header.copy_from_slice(&written.to_bytes(&writer));
         Ok(HEADER_BYTES + body_bytes)
-    }
-
-    fn header(&self, body_bytes: usize) -> Header {
-        Header {
-            version: VERSION,
-            codec: self.codec.experiment().codec(),
-            divisor: Divisor::Contributors,
-            is_void: false,
-            unit_count: self.units.len() as u16,
-            fingerprint: self.layout.fingerprint(),
-            body_bytes: body_bytes as u32,
-            checksum: 0,
-        }
     }
 
     fn write_body(

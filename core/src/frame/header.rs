@@ -4,6 +4,7 @@
 use crate::codec::ParseBody;
 use crate::codec::Parser;
 use crate::error::{DecodeError, Field};
+use crate::gradient::layout::LayoutRef;
 use crate::registry;
 use crate::wire::checksum::crc32c;
 use crate::wire::ids::{CodecId, Experiment};
@@ -103,6 +104,20 @@ pub struct Header {
 }
 
 impl Header {
+    /// The header of a frame that is being written, for the mean over contributors.
+    pub(crate) fn new(codec: CodecId, layout: &LayoutRef<'_>, unit_count: usize, body_bytes: usize) -> Self {
+        Self {
+            version: VERSION,
+            codec,
+            divisor: Divisor::Contributors,
+            is_void: false,
+            unit_count: unit_count as u16,
+            fingerprint: layout.fingerprint(),
+            body_bytes: body_bytes as u32,
+            checksum: 0,
+        }
+    }
+
     /// Reads the header at the front of `bytes`, without checking the checksum or the body. A stream reader
     /// calls this to learn how many bytes to wait for.
     ///

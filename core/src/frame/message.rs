@@ -5,7 +5,7 @@ use crate::codec::{EncodeUnit, UnitInput};
 use crate::codecs::dense::Dense;
 use crate::corrected::Corrected;
 use crate::error::EncodeError;
-use crate::frame::header::{Divisor, HEADER_BYTES, Header, VERSION};
+use crate::frame::header::{HEADER_BYTES, Header};
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
@@ -332,15 +332,6 @@ impl<'a> Encoding<'a> {
     }
 
     pub(crate) fn header(&self, unit_count: usize, body_bytes: usize) -> Header {
-        Header {
-            version: VERSION,
-            codec: self.codec.capabilities().id,
-            divisor: Divisor::Contributors,
-            is_void: false,
-            unit_count: unit_count as u16,
-            fingerprint: self.layout.fingerprint(),
-            body_bytes: body_bytes as u32,
-            checksum: 0,
-        }
+        Header::new(self.codec.capabilities().id, self.layout, unit_count, body_bytes)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::codec::Parser;
 use crate::error::{DecodeError, EncodeError};
-use crate::frame::header::{Divisor, HEADER_BYTES, Header, VERSION};
+use crate::frame::header::{HEADER_BYTES, Header};
 use crate::frame::open_for;
 use crate::gradient::layout::LayoutRef;
 use crate::limits::Limits;
@@ -77,16 +77,7 @@ impl VoidFrame {
     }
 
     fn header(&self, layout: &LayoutRef<'_>, body_bytes: usize) -> Header {
-        Header {
-            version: VERSION,
-            codec: self.codec,
-            divisor: Divisor::Contributors,
-            is_void: true,
-            unit_count: 0,
-            fingerprint: layout.fingerprint(),
-            body_bytes: body_bytes as u32,
-            checksum: 0,
-        }
+        Header { is_void: true, ..Header::new(self.codec, layout, 0, body_bytes) }
     }
 
     /// Checks `bytes` completely. `None` for a frame that is not void; only its header, length and checksum

@@ -42,7 +42,9 @@ pub(crate) use dispatch::fields::{
 pub(crate) use dispatch::gaps::{gaps, ones, positions};
 pub(crate) use dispatch::moments::{add_magnitudes, add_moments, multiply_magnitudes, sum_magnitudes};
 pub(crate) use dispatch::momentum::{add_steps, peek_momentum};
-pub(crate) use dispatch::quantize::{fill_u16, keep_rounding, quantize};
+#[cfg(test)]
+use dispatch::quantize::fill_u16;
+pub(crate) use dispatch::quantize::{keep_rounding, quantize};
 pub(crate) use dispatch::rans::{decode_rounds, encode_rounds};
 pub(crate) use dispatch::rice::put_gaps;
 pub(crate) use dispatch::select::{compact, keep_between, keep_from};

@@ -26,12 +26,6 @@ pub enum Keeper {
     Worker,
     /// The server, which encodes the means that go back to the workers.
     Server,
-    /// A rank that gossips.
-    Neighbour {
-        /// Number of edges to its neighbours. An array for the edges holds one part for each, one after the
-        /// other, by ascending rank of the neighbour.
-        edges: usize,
-    },
 }
 
 /// Lengths of the state that a codec keeps in addition to residual, momentum and unit states, as [the codec
@@ -218,9 +212,6 @@ mod tests {
             match keeper {
                 Keeper::Worker => lengths.with_array("count", units),
                 Keeper::Server => lengths.with_array_by_coordinate("kept for all", layout.len()),
-                Keeper::Neighbour { edges } => {
-                    lengths.with_array("rows", edges * layout.tensor_count()).with_factors(units)
-                }
             }
         }
 
@@ -290,12 +281,6 @@ mod tests {
         };
         assert_eq!(lengths(Keeper::Worker), (vec![("velocity", 5), ("count", 2)], 0));
         assert_eq!(lengths(Keeper::Server), (vec![("velocity", 5), ("kept for all", 5)], 0));
-        assert_eq!(lengths(Keeper::Neighbour { edges: 3 }), (vec![("velocity", 5), ("rows", 3)], 2));
-        assert_eq!(
-            lengths(Keeper::Neighbour { edges: 0 }),
-            (vec![("velocity", 5)], 2),
-            "empty arrays are none"
-        );
     }
 
     #[test]

@@ -6,3 +6,4 @@ pub(crate) mod packets;
 pub(crate) mod parallel;
 pub(crate) mod rounds;
 pub(crate) mod selection;
+pub(crate) mod trial;

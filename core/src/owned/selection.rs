@@ -41,7 +41,7 @@ use core::ops::Range;
 /// [`take_all`](Self::take_all) in place of the second and third step, and sends [`values`](Self::values).
 ///
 /// It works with the codecs that [`fits`](Self::fits) allows; for others,
-/// [`Trial`](crate::arithmetic::gain::Trial) gives the gain. It holds 4 bytes a coordinate, 8 with momentum,
+/// [`Trial`](crate::Trial) gives the gain. It holds 4 bytes a coordinate, 8 with momentum,
 /// and 8 for each entry of each density; it allocates on the first call, and later only when units grow. A
 /// memory that owns its storage trades it with the selection, so `keep` copies nothing.
 ///

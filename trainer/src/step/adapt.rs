@@ -274,8 +274,7 @@ fn mean_loss(transport: &mut dyn Transport, step: u64, loss: f32) -> Result<f64,
 
 #[cfg(test)]
 mod tests {
-    use gradwire::arithmetic::gain::Trial;
-    use gradwire::{Layout, Source};
+    use gradwire::{Layout, Source, Trial};
     use gradwire_transports::local;
 
     use super::*;

@@ -13,14 +13,10 @@
 
 mod frame;
 mod squares;
-#[cfg(feature = "alloc")]
-mod trial;
 
 pub use frame::{of_frame_and_gradient, of_frame_and_residual};
 #[cfg(feature = "alloc")]
 pub(crate) use squares::SquareSum;
-#[cfg(feature = "alloc")]
-pub use trial::{Trial, Tried};
 
 use core::ops::AddAssign;
 

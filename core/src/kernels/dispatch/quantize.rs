@@ -39,6 +39,16 @@ pub(crate) fn fill_u16(isa: Isa, stream: &Stream, block: u64, draws: &mut [u16])
     }
 }
 
+impl Stream {
+    /// The 16-bit draws of positions `8·i …`, in order, as many as `draws` has room for.
+    ///
+    /// 16 bits leave a small bias: an event of probability q, taken if a draw is below q·2¹⁶, really has the
+    /// next multiple of 2⁻¹⁶ as its probability.
+    pub fn fill_u16(&self, i: u64, draws: &mut [u16]) {
+        fill_u16(Isa::best(), self, i, draws);
+    }
+}
+
 compile_for_each_isa! {
     /// residual = p − sign · scale · level.
     pub(crate) fn keep_rounding(isa, p: &[u32], fields: &[u8], scale: f32, residual: &mut [f32]) = scalar::keep_rounding;

@@ -1,6 +1,6 @@
 //! An encode that commits nothing.
 
-use super::{Gain, of_frame_and_gradient, of_frame_and_residual};
+use crate::arithmetic::gain::{Gain, of_frame_and_gradient, of_frame_and_residual};
 use crate::error::EncodeError;
 use crate::frame::gather::Gather;
 use crate::gradient::grad::Grad;
@@ -21,8 +21,7 @@ use alloc::vec::Vec;
 ///
 /// # Examples
 /// ```
-/// use gradwire::arithmetic::gain::Trial;
-/// use gradwire::{Grad, LayoutRef, Memory, Source, Spec, StepKey, Unit};
+/// use gradwire::{Grad, LayoutRef, Memory, Source, Spec, StepKey, Trial, Unit};
 ///
 /// let (spec, layout, units) = (Spec::parse("topk:density=0.25")?, LayoutRef::flat(4), [Unit::whole(4)]);
 /// let memory = Memory::for_spec(&spec, &layout).unwrap();
