@@ -217,12 +217,18 @@ fn a_warm_step_of_training_allocates_nothing_by_any_route() {
         );
     }
     for spelling in ["none", "randomk:density=0.1", "randomk:density=0.1,estimator=unbiased"] {
-        cases.extend([ring(Wire::F32), ring(Wire::Bf16)].map(|route| (spelling, route)));
+        let tree = Route::Tree { wire: Wire::F32 };
+        let owners = |wire| Route::Owners { wire };
+        let sums = [ring(Wire::F32), ring(Wire::Bf16), tree, owners(Wire::F32), owners(Wire::Bf16)];
+        cases.extend(sums.map(|route| (spelling, route)));
     }
     for (spelling, route) in cases {
         let exchange = |spec, layout| Exchange::new(spec, layout, route.clone()).unwrap();
         let counts = on_three_ranks(|transport| allocations_of_steps(transport, spelling, &exchange));
         assert_eq!(counts, [0; 3], "{spelling} by {route:?}");
+        let voting = |spec, layout| exchange(spec, layout).voting();
+        let counts = on_three_ranks(|transport| allocations_of_steps(transport, spelling, &voting));
+        assert_eq!(counts, [0; 3], "{spelling} by {route:?}, with votes");
     }
 }
 
