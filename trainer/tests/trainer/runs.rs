@@ -86,10 +86,10 @@ fn metered_bytes_are_those_of_the_metrics_and_of_the_frames() {
     assert_eq!(up, metered(|counters| counters.up.total_bytes()));
     assert_eq!(down, metered(|counters| counters.down.total_bytes()));
     assert_eq!((up, down), (outcome.summary.bytes_up, outcome.summary.bytes_down));
-    // Gathered: every frame goes to N-1 peers, and nothing else is sent.
+    // Gathered: every frame goes to N-1 peers, with the version of the exchange, and nothing else is sent.
     let dense = 4.0 * 4.0 * job.layout.len() as f64;
     let frames: f64 = outcome.metrics.iter().map(|line| (dense / line.ratio.unwrap()).round()).sum();
-    assert_eq!(metered(|counters| counters.up.payload_bytes), 3 * frames as u64);
+    assert_eq!(metered(|counters| counters.up.payload_bytes), 3 * frames as u64 + 25 * 4 * 3);
     assert_eq!(metered(|counters| counters.up.messages), 25 * 4 * 3);
 }
 
@@ -99,8 +99,8 @@ fn a_dense_ring_has_a_wire_ratio_of_one_but_for_its_envelopes() {
     let (ratio, wire) = (outcome.summary.ratio.unwrap(), outcome.summary.wire_ratio.unwrap());
     assert_eq!(ratio, 1.0);
     let payload: u64 = outcome.counters.iter().map(|c| c.up.payload_bytes + c.down.payload_bytes).sum();
-    // 2 · 2(N−1)/N · 4n for each of four workers and three steps.
-    assert_eq!(payload, 3 * 4 * 2 * 2 * 3 * 9610);
+    // 2 · 2(N−1)/N · 4n for each of four workers and three steps, and a version in each of 6 messages a way.
+    assert_eq!(payload, 3 * 4 * 2 * (2 * 3 * 9610 + 6));
     assert!((0.99..1.0).contains(&wire), "{wire}");
 }
 
