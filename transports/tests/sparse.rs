@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use gradwire::plan::Plan;
 use gradwire::random::Stream;
+use gradwire::rules::Rules;
 use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
 use gradwire_transports::cost::Link;
 use gradwire_transports::exchange::{Exchange, ExchangeError, Report, Route};
@@ -196,6 +197,16 @@ fn the_cost_model_chooses_the_route_that_sends_less() {
     let far = Link { latency_s: 1.0, ..link };
     let spec = Spec::parse("topk:density=0.1").unwrap();
     assert_eq!(Exchange::route_over(&Plan::of(&spec, &layout().as_ref()), 16, &far), Route::AllGather);
+    // Several groups: all of them count.
+    let rules = |text: &str| Plan::of_rules(&Rules::parse(text).unwrap(), &layout().as_ref());
+    for (rest, expected) in
+        [("topk:density=0.5", Route::SparseAllReduce), ("topk:density=0.001", Route::AllGather)]
+    {
+        let plan = rules(&format!("b=topk:density=0.001; {rest}"));
+        assert_eq!(Exchange::route_over(&plan, 4, &link), expected, "{rest}");
+    }
+    let levels = rules("b=topk:density=0.5; qsgd");
+    assert_eq!(Exchange::route_over(&levels, 16, &link), Route::AllGather, "frames of unknown length");
     let dense = Spec::parse("qsgd").unwrap();
     assert_eq!(Exchange::route_over(&Plan::of(&dense, &layout().as_ref()), 16, &link), Route::AllGather);
 }

@@ -124,6 +124,7 @@
 
 mod all_gather;
 mod all_reduce;
+mod choice;
 mod downlink;
 pub(crate) mod driven;
 mod ending;
@@ -153,6 +154,7 @@ mod rounds_first;
 mod route;
 mod senders;
 mod server;
+mod settings;
 mod sparse;
 mod step;
 mod typed;
@@ -160,17 +162,11 @@ mod verdict;
 mod version;
 pub(crate) mod void;
 
-use std::any::type_name;
-use std::time::Duration;
-
-use gradwire::codecs::ValueChoice;
 use gradwire::format::Divisor;
-use gradwire::plan::{Group, Plan, ToPlan};
+use gradwire::plan::{Plan, ToPlan};
 use gradwire::state::Snapshot;
-use gradwire::{Codec, Density, Gather, Layout, Memory, StepKey, Unit};
+use gradwire::{Layout, StepKey, Unit};
 
-use crate::collective::Wire;
-use crate::cost::{Link, sparse_frame_bytes};
 use crate::inbox::InboxLimits;
 use crate::tag::Tag;
 
@@ -270,17 +266,6 @@ struct Started {
 /// Messages of each sender that may wait here before anybody has asked for them: as much as a rank of
 /// [`local`](crate::local) stores.
 pub(crate) const EARLY: InboxLimits = InboxLimits { messages: 4096, bytes: 1 << 30 };
-
-/// Approximate bits of a value.
-fn value_bits(values: ValueChoice) -> f64 {
-    match values {
-        ValueChoice::Q2 => 2.0,
-        ValueChoice::Q4 => 4.0,
-        ValueChoice::Q8 => 8.0,
-        ValueChoice::F16 | ValueChoice::Bf16 => 16.0,
-        _ => 32.0,
-    }
-}
 
 impl State {
     fn kind(&self) -> Kind {
@@ -455,194 +440,6 @@ impl Exchange {
     pub fn taking_any_mean(mut self) -> Self {
         self.port.takes_any = true;
         self
-    }
-
-    /// All-reduce where all codecs allow it, a server for packets, else all-gather.
-    pub fn best_route(plan: &Plan) -> Route {
-        if packets_of(plan).is_some() {
-            // A worker may lose all of them, and the others continue.
-            return Route::Server(ServerOptions { quorum: 1, ..ServerOptions::default() });
-        }
-        let is_linear = plan.groups().iter().all(Group::is_linear);
-        if is_linear { Route::AllReduce { wire: Wire::F32 } } else { Route::AllGather }
-    }
-
-    /// The same with a known link between `world` ranks. The result is sparse all-reduce if all units have
-    /// one codec, which has a density, and the cost model predicts less time for it than for all-gather, each
-    /// with the frames that random coordinates would have.
-    ///
-    /// # Determinism
-    /// The same on every machine, so that all ranks make the same choice.
-    pub fn route_over(plan: &Plan, world: usize, link: &Link) -> Route {
-        let route = Self::best_route(plan);
-        let codec = plan.only().and_then(Group::listed).filter(|_| route == Route::AllGather);
-        let of = |codec: &Codec| Some((codec.density()?, codec.sparse_values()?));
-        let Some((density, values)) = codec.and_then(of) else { return route };
-        let len = plan.units().iter().map(|unit| unit.len).sum();
-        let frame = sparse_frame_bytes(len, density.fraction(), value_bits(values));
-        let is_cheaper =
-            link.sparse_all_reduce_s(world, len, density.fraction()) < link.all_gather_s(world, frame);
-        if is_cheaper { Route::SparseAllReduce } else { route }
-    }
-
-    /// Sets the codec of the steps from here on. Schedules and controllers call this between steps, with
-    /// [`Spec::codec_in`](gradwire::Spec::codec_in) or their own choice. Every member must set the same codec
-    /// for the same steps: frames of another codec are refused.
-    ///
-    /// The units stay, including those that are sent dense, and so do the spelling's memory and packets. The
-    /// memory must suit both codecs: both or neither keep a [state](gradwire::state::UnitState) of each unit,
-    /// and both keep the same number of factors. A step then gives and keeps what a new exchange with that
-    /// codec would have given and kept, from the same memory.
-    ///
-    /// # Errors
-    /// `Busy` between the start of a step and its finish; `OtherMemory` for a codec that keeps other parts;
-    /// `Conflict` if the spelling's memory or packets do not work with it; those of [`new`](Self::new) for a
-    /// codec that does not fit the route. Nothing has changed then.
-    pub fn set_codec(&mut self, codec: Codec) -> Result<(), ExchangeError> {
-        self.require_idle()?;
-        let traits = [Traits::of_codec(&codec)];
-        if self.plan.only().is_some_and(|group| group.listed().is_some()) {
-            require(&traits, self.route.kind())?;
-            self.require_senders(&traits, self.divisor)?;
-        }
-        Ok(self.plan.set_codec(codec, &self.layout.as_ref())?)
-    }
-
-    fn require_idle(&self) -> Result<(), ExchangeError> {
-        if self.started.is_some() { Err(ExchangeError::Busy) } else { Ok(()) }
-    }
-
-    /// Gives each unit a density of its own for the steps from here on, until [`set_codec`](Self::set_codec)
-    /// or [`set_density`](Self::set_density) is called: see [`Plan::set_densities`]. Frames are ordinary
-    /// frames of the codec. Every member must set the same densities for the same steps.
-    ///
-    /// # Errors
-    /// `Busy` between the start of a step and its finish; `Conflict` for a codec without a density, and with
-    /// packets. Nothing has changed then.
-    ///
-    /// # Panics
-    /// When there are more or fewer densities than units.
-    pub fn set_densities(&mut self, densities: &[Density]) -> Result<(), ExchangeError> {
-        self.require_idle()?;
-        Ok(self.plan.set_densities(densities)?)
-    }
-
-    /// Sets the rank for the steps from here on, of a codec that has one, and turns the factors in `memory`
-    /// into those of that rank: see [`Plan::set_ranks`]. The residual stays as it is, bit for bit. Every
-    /// member must set the same rank for the same steps.
-    ///
-    /// # Errors
-    /// `Busy` between the start of a step and its finish; `Conflict` for a codec without a rank, and for a
-    /// rank that it does not have; `Encode` for a memory of another rank. Nothing has changed then.
-    pub fn set_rank(&mut self, rank: u16, memory: &mut Memory<'_>) -> Result<(), ExchangeError> {
-        self.set_ranks(&vec![rank; self.units().len()], memory)
-    }
-
-    /// The same with a rank for each unit: `ranks` has one for each of the [`units`](Self::units), in order.
-    ///
-    /// # Errors
-    /// As [`set_rank`](Self::set_rank).
-    ///
-    /// # Panics
-    /// When there are more or fewer ranks than units.
-    pub fn set_ranks(&mut self, ranks: &[u16], memory: &mut Memory<'_>) -> Result<(), ExchangeError> {
-        self.require_idle()?;
-        Ok(self.plan.set_ranks(ranks, &self.layout.as_ref(), memory)?)
-    }
-
-    /// Sets the density of every codec that has one to that of its warm-up in an epoch: see
-    /// [`Plan::set_epoch`].
-    ///
-    /// # Errors
-    /// `Busy` between the start of a step and its finish.
-    pub fn set_epoch(&mut self, epoch: u64) -> Result<(), ExchangeError> {
-        self.require_idle()?;
-        self.plan.set_epoch(epoch);
-        Ok(())
-    }
-
-    /// Sets the density of every codec that has one.
-    ///
-    /// # Errors
-    /// `Busy` between the start of a step and its finish.
-    pub fn set_density(&mut self, density: Density) -> Result<(), ExchangeError> {
-        self.require_idle()?;
-        self.plan.set_density(density);
-        Ok(())
-    }
-
-    /// Sets the quorum of [`ServerOptions::quorum`] for the steps from here on. Only the server's matters.
-    pub fn set_quorum(&mut self, quorum: usize) {
-        if let State::Server(server) = &mut self.route {
-            server.set_quorum(quorum);
-        }
-    }
-
-    /// Sets [`ServerOptions::patience`] for the steps from here on.
-    pub fn set_patience(&mut self, patience: Duration) {
-        if let State::Server(server) = &mut self.route {
-            server.set_patience(patience);
-        }
-    }
-
-    /// The same, with any gather codec for the means that the server sends back, also one of another crate,
-    /// in place of [`ServerOptions::downlink`]. `memory` is what that codec keeps at the server. Every member
-    /// must do the same with the same codec. Only the server's memory is used, so the others pass `None`.
-    ///
-    /// The codec encodes the mean as it encodes a gradient, with the same units and the key of the server's
-    /// step. All ranks, the server too, apply what the frame decodes to. Sent + kept = residual + mean, by
-    /// the codec's [law](gradwire::registry::Law). A step that fails does not change what is kept. Make the
-    /// memory for the keeper [`Server`](gradwire::state::Keeper::Server); it may have arrays of the codec's
-    /// own. It is part of a checkpoint, see [`downlink_memory`](Self::downlink_memory).
-    ///
-    /// # Errors
-    /// `NoDownlink` by a route without a server; `RoundsFirst` for a codec with rounds before its frame.
-    ///
-    /// # Panics
-    /// When the memory has another length than the layout.
-    pub fn with_downlink<C: Gather + 'static>(
-        mut self,
-        codec: C,
-        memory: Option<Memory<'static>>,
-    ) -> Result<Self, ExchangeError> {
-        let State::Server(server) = &mut self.route else {
-            return Err(ExchangeError::NoDownlink { codec: type_name::<C>() });
-        };
-        if codec.rounds_first().is_some() {
-            return Err(ExchangeError::RoundsFirst { codec: type_name::<C>() });
-        }
-        let is_long = memory.as_ref().is_none_or(|memory| memory.len() == self.layout.len());
-        assert!(is_long, "memory and layout differ in length");
-        server.set_downlink(Box::new(codec), memory);
-        Ok(self)
-    }
-
-    /// The memory of the downlink: what the server has not sent yet, if the downlink has error feedback, and
-    /// everything else that its codec keeps. Only the memory of the server is used. To continue a run
-    /// elsewhere, [save](Memory::save) and [load](Memory::load) it.
-    pub fn downlink_memory(&mut self) -> Option<&mut Memory<'static>> {
-        match &mut self.route {
-            State::Server(server) => server.downlink_memory(),
-            _ => None,
-        }
-    }
-
-    /// The norms of frames over which the median of [`ServerOptions::norm_cap`] is taken, oldest first, at
-    /// most 64; empty without a cap, and at workers. A server that continues elsewhere saves them and passes
-    /// them to [`restore_norms`](Self::restore_norms).
-    pub fn norms(&self) -> Vec<f64> {
-        match &self.route {
-            State::Server(server) => server.norms(),
-            _ => Vec::new(),
-        }
-    }
-
-    /// Continues from the result of [`norms`](Self::norms); without a cap, nothing changes. Norms that are
-    /// not finite and positive are left out.
-    pub fn restore_norms(&mut self, norms: &[f64]) {
-        if let State::Server(server) = &mut self.route {
-            server.restore_norms(norms);
-        }
     }
 
     /// The units that every frame holds.
