@@ -22,13 +22,17 @@
 //! | `log` | events on standard error: lines for people, or JSON |
 //! | `remote`, behind the feature `zmq` | a server, and workers on other machines |
 //!
+//! # Versions
+//!
+//! The command line, the files and [`main_with`] follow Semantic Versioning. The modules are public for
+//! tests, and any release may change them.
+//!
 //! # Determinism
 //!
 //! Shuffles, initial weights and codecs draw from one counter-based generator and are the same on every
 //! machine. Optimizers and schedules use only arithmetic that IEEE 754 defines exactly. Gradients depend on
 //! the matrix kernels of the CPU: the same binary on the same kind of CPU gives the same bits, in any number
 //! of threads, and a run repeats exactly.
-
 //!
 //! | feature | adds |
 //! | --- | --- |

@@ -332,6 +332,16 @@ fn a_folder_that_is_not_read_is_noted() {
     assert!(said.contains("Note: data_dir = here: not read, because optdigits ships"), "{said}");
 }
 
+/// What FORMAT.md says that this release reads: frames, saved memories, checkpoints.
+fn supported() -> [&'static str; 3] {
+    let release = env!("CARGO_PKG_VERSION").rsplit_once('.').unwrap().0;
+    let row =
+        include_str!("../../../FORMAT.md").lines().find(|line| line.starts_with(&format!("| {release} |")));
+    let cells: Vec<_> =
+        row.expect("FORMAT.md has a row for this release").split('|').map(str::trim).collect();
+    [cells[2], cells[3], cells[4]]
+}
+
 #[test]
 fn licences_and_version_are_told() {
     let folder = tempfile::tempdir().unwrap();
@@ -339,7 +349,10 @@ fn licences_and_version_are_told() {
     assert!(said("--licenses").contains("CC BY 4.0"));
     let release = concat!("trainer ", env!("CARGO_PKG_VERSION"), "\n");
     assert_eq!(said("-V"), release);
-    let reads = "reads frames of version 1, saved memories of 1, 3, checkpoints of 1\n";
+    let [frames, memories, checkpoints] = supported();
+    let reads = format!(
+        "reads frames of version {frames}, saved memories of {memories}, checkpoints of {checkpoints}\n"
+    );
     assert_eq!(said("--version"), format!("{release}{reads}"));
     assert!(said("--help").contains("compare"));
 }
