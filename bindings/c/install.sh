@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # install.sh PREFIX [PROFILE]: builds libgradwire (by default in the profile release) and puts header, libraries,
-# pkg-config file and CMake package below PREFIX. DESTDIR stands in front of it, for packages.
+# pkg-config file and CMake package below PREFIX, which can be moved as a whole. DESTDIR stands in front of it,
+# for packages.
 # install.sh PREFIX small TARGET: the header, and the static library without a heap for a target such as
 # thumbv7em-none-eabihf.
 set -euo pipefail
-if (($# < 1 || $# > 3)) || [[ ${2-} == small && $# != 3 ]]; then sed -n '2,5s/^# //p' "$0" && exit 2; fi
+if (($# < 1 || $# > 3)) || [[ ${2-} == small && $# != 3 ]]; then sed -n '2,6s/^# //p' "$0" && exit 2; fi
 prefix=$1 profile=${2:-release}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 target=${CARGO_TARGET_DIR:-$here/target}
@@ -32,9 +33,9 @@ install -m 755 "$built/libgradwire.so" "$root/lib/libgradwire.so.$version"
 ln -sf "libgradwire.so.$version" "$root/lib/libgradwire.so.$major"
 ln -sf "libgradwire.so.$major" "$root/lib/libgradwire.so"
 
-# fill TEMPLATE FOLDER: the template with this version and prefix, without its suffix.
+# fill TEMPLATE FOLDER: the template with this version, without its suffix.
 fill() {
-  sed "s|@PREFIX@|$prefix|; s|@VERSION@|$version|; s|@MAJOR@|$major|; s|@MINOR@|$minor|" "$here/$1.in" >"$root/lib/$2/$1"
+  sed "s|@VERSION@|$version|; s|@MAJOR@|$major|; s|@MINOR@|$minor|" "$here/$1.in" >"$root/lib/$2/$1"
 }
 fill gradwire.pc pkgconfig
 fill gradwire-config.cmake cmake/gradwire

@@ -867,7 +867,8 @@ gw_result gw_memory_keep(gw_memory *memory,
  * Multiplies the residual by a finite number: by the ratio of the learning rates, old to new, when that
  * changes.
  *
- * Errors: GW_ERROR_OUT_OF_RANGE, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ * Errors: GW_ERROR_OUT_OF_RANGE also where a product would not be finite, with nothing changed;
+ * GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
  */
 gw_result gw_memory_rescale(gw_memory *memory,
                             float ratio);

@@ -172,7 +172,8 @@ pub unsafe extern "C" fn gw_memory_keep(
 /// Multiplies the residual by a finite number: by the ratio of the learning rates, old to new, when that
 /// changes.
 ///
-/// Errors: GW_ERROR_OUT_OF_RANGE, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+/// Errors: GW_ERROR_OUT_OF_RANGE also where a product would not be finite, with nothing changed;
+/// GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
 ///
 /// # Safety
 /// As the manual says of pointers.
@@ -181,7 +182,8 @@ pub unsafe extern "C" fn gw_memory_rescale(memory: *mut gw_memory, ratio: f32) -
     // SAFETY: the caller's pointers are what the manual says.
     boundary(|| unsafe {
         let kept = object_mut(memory)?;
-        if !ratio.is_finite() {
+        let is_finite = |value: &f32| (value * ratio).is_finite();
+        if !ratio.is_finite() || !kept.memory.residual().iter().all(is_finite) {
             return Err(GW_ERROR_OUT_OF_RANGE);
         }
         kept.memory.rescale(ratio);

@@ -4,6 +4,7 @@
  * address sanitizer. hostile FOLDER: where tests/bad is.
  */
 #include <ctype.h>
+#include <float.h>
 #include <gradwire.h>
 #include <limits.h>
 #include <math.h>
@@ -101,6 +102,7 @@ static void null_pointers(void) {
   NULLS(gw_layout_init_opaque(NULL, sizeof space, 4, 1, &a_layout));
   NULLS(gw_layout_init_opaque(space, sizeof space, 4, 1, NULL));
   NULLS(gw_layout_new_flat(4, NULL));
+  NULLS(gw_layout_new_opaque(4, 1, NULL));
   NULLS(gw_layout_new(1, NULL, NULL, &dim, 1, &a_layout));
   NULLS(gw_layout_new(1, NULL, &rank, NULL, 1, &a_layout));
   NULLS(gw_layout_new(1, NULL, &rank, &dim, 1, NULL));
@@ -111,6 +113,8 @@ static void null_pointers(void) {
   NULLS(gw_limits_init(NULL, sizeof space, layout, &some_limits));
   NULLS(gw_limits_init(space, sizeof space, NULL, &some_limits));
   NULLS(gw_limits_init(space, sizeof space, layout, NULL));
+  NULLS(gw_limits_new(NULL, &some_limits));
+  NULLS(gw_limits_new(layout, NULL));
   NULLS(gw_limits_set_max_elements(NULL, 1));
   NULLS(gw_limits_set_max_body_bytes(NULL, 1));
   NULLS(gw_limits_set_max_entries(NULL, 1));
@@ -195,6 +199,8 @@ static void null_pointers(void) {
   NULLS(gw_outline_init(NULL, sizeof space, bytes, length, NULL, &an_outline));
   NULLS(gw_outline_init(space, sizeof space, NULL, length, NULL, &an_outline));
   NULLS(gw_outline_init(space, sizeof space, bytes, length, NULL, NULL));
+  NULLS(gw_outline_new(NULL, length, NULL, &an_outline));
+  NULLS(gw_outline_new(bytes, length, NULL, NULL));
   NULLS(gw_outline_step(NULL, &number));
   NULLS(gw_outline_step(outline, NULL));
   NULLS(gw_outline_codec(NULL, text, sizeof text, NULL));
@@ -292,6 +298,11 @@ static void wrong_objects(void) {
   EXPECT(gw_encoder_free(encoder), GW_ERROR_NOT_ALLOCATED);
   EXPECT(gw_frame_free(frame), GW_ERROR_NOT_ALLOCATED);
   EXPECT(gw_layout_free(layout), GW_ERROR_NOT_ALLOCATED);
+  EXPECT(gw_limits_free(limits), GW_ERROR_NOT_ALLOCATED);
+  EXPECT(gw_outline_free(outline), GW_ERROR_NOT_ALLOCATED);
+  EXPECT(gw_limits_free((gw_limits *)codec), GW_ERROR_NOT_AN_OBJECT);
+  EXPECT(gw_limits_free(NULL), GW_OK);
+  EXPECT(gw_outline_free(NULL), GW_OK);
   EXPECT(gw_codec_free(NULL), GW_OK);
   EXPECT(gw_layout_free(NULL), GW_OK);
   EXPECT(gw_encoder_free(NULL), GW_OK);
@@ -343,6 +354,7 @@ static void wrong_arguments(void) {
   EXPECT(gw_memory_decay(memory, 1.5f), GW_ERROR_OUT_OF_RANGE);
   EXPECT(gw_memory_decay(memory, (float)NAN), GW_ERROR_OUT_OF_RANGE);
   EXPECT(gw_memory_rescale(memory, (float)INFINITY), GW_ERROR_OUT_OF_RANGE);
+  EXPECT(gw_memory_rescale(memory, FLT_MAX), GW_ERROR_OUT_OF_RANGE);
   EXPECT(gw_memory_load(memory, bytes, length), GW_DECODE_BAD_MAGIC);
   EXPECT(gw_encode_packets(encoder, 0, values, N, memory, out, sizeof out, ignore_packet, NULL, &size),
          GW_ENCODE_NO_PACKETS);
