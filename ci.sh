@@ -221,6 +221,7 @@ check_msrv() {
   check_with_oldest_compiler core gradwire --all-features
   check_with_oldest_compiler transports gradwire-transports --features conformance
   check_with_oldest_compiler trainer gradwire-trainer
+  check_with_oldest_compiler bindings/c gradwire-c --locked --manifest-path bindings/c/Cargo.toml
 }
 
 # Cargo takes several targets at once, and compiles what runs on this machine once for both.
@@ -527,17 +528,18 @@ c_interface_is_listed() {
   readelf -d "$library" | grep -F "SONAME" | grep -qF "[libgradwire.so.0]" || fail "another soname"
 }
 
-# c_finds_what_is_installed FOLDER: below its `prefix`, by pkg-config and by CMake, shared and static.
+# c_finds_what_is_installed FOLDER: its `prefix`, after it was moved, by pkg-config and by CMake, shared and static.
 c_finds_what_is_installed() {
   local flags
-  export PKG_CONFIG_PATH=$1/prefix/lib/pkgconfig
+  mv "$1/prefix" "$1/moved"
+  export PKG_CONFIG_PATH=$1/moved/lib/pkgconfig
   flags=$(pkg-config --cflags --libs gradwire)
   # shellcheck disable=SC2086  # one word for each flag
   gcc -std=c99 bindings/c/examples/first.c $flags -o "$1/by-pkg-config"
-  LD_LIBRARY_PATH=$1/prefix/lib "$1/by-pkg-config"
+  LD_LIBRARY_PATH=$1/moved/lib "$1/by-pkg-config"
   mkdir "$1/cmake"
   cp bindings/c/tests/cmake/CMakeLists.txt "$1/cmake"
-  cmake -S "$1/cmake" -B "$1/cmake/built" -DCMAKE_PREFIX_PATH="$1/prefix" -DEXAMPLE="$root/bindings/c/examples/first.c"
+  cmake -S "$1/cmake" -B "$1/cmake/built" -DCMAKE_PREFIX_PATH="$1/moved" -DEXAMPLE="$root/bindings/c/examples/first.c"
   cmake --build "$1/cmake/built"
   "$1/cmake/built/shared"
   "$1/cmake/built/static"
@@ -579,9 +581,13 @@ check_metrics() {
 
 check_deny() {
   need_cargo_tool cargo-deny 0.20.2
-  cargo deny check --hide-inclusion-graph bans licenses sources
+  local manifest
+  for manifest in Cargo.toml bindings/c/Cargo.toml; do
+    cargo deny --locked --manifest-path "$manifest" check --config deny.toml --hide-inclusion-graph bans licenses sources
+  done
   if cargo deny fetch db; then
     cargo deny check advisories
+    cargo deny --manifest-path bindings/c/Cargo.toml check --config deny.toml advisories
   else
     note "ADVISORIES NOT CHECKED: their database could not be fetched"
   fi
