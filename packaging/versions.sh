@@ -17,7 +17,7 @@ stated() {
 }
 
 places=$(stated)
-(($(wc -l <<<"$places") == 18)) || { echo "18 places state a version; found:" && echo "$places"; exit 1; } >&2
+(($(wc -l <<<"$places") == 19)) || { echo "19 places state a version; found:" && echo "$places"; exit 1; } >&2
 versions=$(sed -E 's/.*: "(.*)"$/\1/' <<<"$places" | sort -u)
 if (($(wc -l <<<"$versions") > 1)); then
   { echo "the versions differ:" && echo "$places"; } >&2
