@@ -174,9 +174,19 @@ static void failures(void) {
   begin(0, 1000);
   for (int i = 0; i < 40; i++) call(0, 0, 1000), call(1, 0, 1000), call(2, 0, 1000);
   EXPECT(posted_count == RANKS * (RANKS - 1));
-  for (size_t i = 0; i < posted_count; i++) posted[i].bytes[posted[i].count - 1] ^= 1;
+  for (size_t i = 0; i < posted_count; i++) posted[i].bytes[posted[i].count - 2] ^= 1;
   run(0, 1000);
   for (int i = 0; i < RANKS; i++) RESULT(ranks[i].ended, GW_DECODE_CHECKSUM_MISMATCH);
+  keeps_everything(RANKS);
+  unmake();
+
+  /* The last byte of a message is its version: ranks of two versions refuse each other. */
+  make("topk:density=0.1", GW_ROUTE_ALL_GATHER);
+  begin(0, 1000);
+  for (int i = 0; i < 40; i++) call(0, 0, 1000), call(1, 0, 1000), call(2, 0, 1000);
+  for (size_t i = 0; i < posted_count; i++) posted[i].bytes[posted[i].count - 1]++;
+  run(0, 1000);
+  for (int i = 0; i < RANKS; i++) RESULT(ranks[i].ended, GW_EXCHANGE_OTHER_VERSION);
   keeps_everything(RANKS);
   unmake();
 
