@@ -95,7 +95,13 @@ pub(super) fn train(args: &TrainArgs, again: &Again, out: &mut impl Write) -> Re
     match Begin::of(path, &config)? {
         Begin::Start => begin(&output_in(path), out),
         Begin::Resume(found) => resume_found(path, *found, None, &args.tcp, again, out),
-        Begin::Done => Ok(writeln!(out, "{}", done(path))?),
+        Begin::Done => {
+            writeln!(out, "{}", done(path))?;
+            match config.transport {
+                TransportKind::Tcp => over_tcp::dismiss(&args.tcp, config),
+                _ => Ok(()),
+            }
+        }
     }
 }
 

@@ -9,12 +9,12 @@ mod meet;
 use std::io::Write;
 
 use gradwire_transports::exchange::ExchangeError;
-use gradwire_transports::tcp::TcpTransport;
+use gradwire_transports::tcp::{TcpError, TcpTransport};
 use gradwire_transports::{Deadline, Rank, Transport, TransportError};
 use tracing::info;
 
 pub(crate) use self::args::TcpArgs;
-use self::meet::{bind, meet};
+use self::meet::{bind, meet, tell_over};
 use crate::checkpoint::{self, Found, Part};
 use crate::command::{Again, Failure, LINES, explained, present_run, reopen_to_end, to_end};
 use crate::config::RunConfig;
@@ -25,6 +25,9 @@ use crate::run::in_folder::{go_on_writing, write_down};
 use crate::run::processes::{follow, hear_first, lead, tell_each};
 use crate::run::{Control, Length, Observer, Outcome, RunError};
 use crate::step::StepError;
+
+/// What a rank says that has no folder, at the end.
+const DONE: &str = "all steps are done; rank 0 has the results";
 
 /// Trains as one rank. The first one writes and prints; the others say where they are, and how it ended.
 ///
@@ -88,11 +91,28 @@ pub(crate) fn resume(
     end(&job, (transport, outcome), &folder, again, out)
 }
 
+/// Tells the other ranks that all steps are done, as far as they come within a minute.
+///
+/// # Errors
+///
+/// The faults of settings and arguments; [`Failure::Tcp`] if this process cannot listen.
+pub(crate) fn dismiss(args: &TcpArgs, config: RunConfig) -> Result<(), Failure> {
+    let place = args.place(config.workers)?;
+    let job = Job::prepare(config)?;
+    tell_over(bind(&place, &job)?, &place)
+}
+
 /// Works as any rank but the first.
 fn work(args: &TcpArgs, config: &RunConfig) -> Result<(), Failure> {
     let place = args.place(config.workers)?;
     let job = Job::prepare(config.clone())?;
-    let mut transport = meet(bind(&place, &job)?, &place)?;
+    let mut transport = match meet(bind(&place, &job)?, &place) {
+        Err(Failure::Tcp(TcpError::Over { .. })) => {
+            info!("{DONE}");
+            return Ok(());
+        }
+        met => met?,
+    };
     let done = hear_first::<Option<Part>>(&mut transport).and_then(|part| {
         let rank = transport.rank().0 as usize;
         let start = part.map(|part| part.into_checkpoint(rank, &job.config, &job.layout)).transpose();
@@ -103,7 +123,7 @@ fn work(args: &TcpArgs, config: &RunConfig) -> Result<(), Failure> {
         Ok(ended_after) => {
             farewell(transport)?;
             match ended_after {
-                None => info!("all steps are done; rank 0 has the results"),
+                None => info!("{DONE}"),
                 Some(steps) => return Err(Failure::Ended { steps }),
             }
             Ok(())

@@ -83,3 +83,36 @@ fn one_command_starts_and_resumes_and_trains_longer_with_the_same_bits() {
     }
     assert_eq!(summary(&scene.run())["params_hash"], scene.in_threads(&arguments));
 }
+
+/// As where a service manager starts all of them again, in any order.
+#[test]
+fn ranks_of_a_run_that_is_over_are_told_so() {
+    for scene in [Scene::new(3), Scene::by_rendezvous(3).sealed()] {
+        let arguments = ["--steps", "3", "--eval-every", "0", "--hidden", "8", "--batch", "120"];
+        let start = |rank, own: &[&str]| {
+            let mut command = scene.command(rank, &arguments);
+            Process::start(&format!("rank {rank}"), command.args(["--resume-or-start", "run"]).args(own))
+        };
+        [0, 1, 2].map(|rank| start(rank, &[])).iter_mut().for_each(Process::succeeds);
+        let before = std::fs::read(scene.run().join("metrics.jsonl")).unwrap();
+
+        let mut early = start(2, &[]);
+        early.says("rank 2 listens");
+        let mut first = start(0, &[]);
+        early.says("all steps are done; rank 0 has the results");
+        early.succeeds();
+        first.says("run: all steps are done");
+        start(1, &[]).succeeds();
+        first.says("all other ranks were told");
+        first.succeeds();
+
+        let mut alone = start(0, &["--wait", "1"]);
+        alone.succeeds();
+        alone.says("not told that the run is over: rank 1");
+        let mut ended = start(0, &[]);
+        ended.says("waiting for rank 1");
+        ended.signal("-INT");
+        ended.succeeds();
+        assert_eq!(std::fs::read(scene.run().join("metrics.jsonl")).unwrap(), before);
+    }
+}

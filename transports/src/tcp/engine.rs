@@ -53,6 +53,8 @@ pub(super) struct Engine {
     dials: Vec<Dial>,
     /// Where all ranks listen, if it is this end that tells them.
     roster: Option<Vec<String>>,
+    /// Whether all who come are told that the run is over.
+    dismisses: bool,
     /// Whether all peers were there.
     has_begun: bool,
     /// Whether somebody may wait to be accepted.
@@ -82,6 +84,7 @@ pub(super) struct Parts {
     /// The addresses of the lower ranks.
     pub(super) addresses: Vec<Option<String>>,
     pub(super) tells_addresses: bool,
+    pub(super) dismisses: bool,
 }
 
 /// Tells the caller that the thread has ended, however it ends.
@@ -101,7 +104,8 @@ impl Drop for Ending {
 
 impl Engine {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { options, world, listens, poll, listener, shared, addresses, tells_addresses } = parts;
+        let Parts { options, world, listens, poll, listener, shared, addresses, tells_addresses, dismisses } =
+            parts;
         let now = Instant::now();
         Self {
             terms: options.all_terms(world),
@@ -115,6 +119,7 @@ impl Engine {
             next_token: FIRST_CONNECTION,
             dials: addresses.into_iter().map(|address| Dial::new(address, now)).collect(),
             roster: tells_addresses.then(|| vec![String::new(); world]),
+            dismisses,
             has_begun: false,
             is_called: true,
             is_busy: true,
@@ -418,6 +423,7 @@ impl Engine {
         let refusal = match standing {
             _ if !differences.is_empty() => Some(Refusal::Differs(self.terms.clone())),
             _ if !is_placed => Some(Refusal::Misplaced),
+            Some(_) if self.dismisses => Some(Refusal::Over),
             Some(Standing::Expected) => None,
             Some(Standing::Here) => Some(Refusal::Taken),
             Some(Standing::Gone) | None => Some(Refusal::TooLate),
@@ -441,6 +447,9 @@ impl Engine {
         };
         self.shared.lock().turn_away(address, &format!("{}: {why}", hello.from));
         connection.stage = Stage::Dismissed;
+        if refusal == Refusal::Over {
+            self.shared.lock().peers[rank].standing = Standing::Gone;
+        }
         if !differences.is_empty() {
             self.fail(TcpError::Differs { peer: hello.from, address: address.to_string(), differences });
         }
@@ -467,6 +476,7 @@ impl Engine {
                 let differences = self.terms.differences(&theirs);
                 self.fail(TcpError::Differs { peer, address, differences });
             }
+            Refusal::Over => self.fail(TcpError::Over { peer, address }),
             Refusal::Misplaced | Refusal::TooLate => {
                 self.fail(TcpError::Refused { peer, address, why: why.clone() });
             }

@@ -85,6 +85,14 @@ pub enum TcpError {
         /// Why.
         why: String,
     },
+    /// All steps of the run are done, says a peer that was made with
+    /// [`Bound::dismiss`](super::Bound::dismiss).
+    Over {
+        /// The peer.
+        peer: Rank,
+        /// Its address.
+        address: String,
+    },
     /// A rank was there and is gone before all were there; the others may have begun.
     Lost {
         /// Which rank.
@@ -126,6 +134,7 @@ impl fmt::Display for TcpError {
                 write!(f, "{peer} at {address} has version {theirs} of the protocol, and this end {VERSION}")
             }
             Self::Refused { peer, address, why } => write!(f, "refused by {peer} at {address}: {why}"),
+            Self::Over { peer, address } => write!(f, "{peer} at {address} says that the run is over"),
             Self::Lost { rank } => write!(f, "{rank} was there and is gone before all were there"),
             Self::NotAllThere { missing, turned_away } => {
                 let names: Vec<_> = missing.iter().map(|(rank, known)| format!("{rank} ({known})")).collect();

@@ -75,6 +75,8 @@ pub(super) enum Refusal {
     Misplaced,
     /// That rank was here and its connection broke, or it left.
     TooLate,
+    /// The run is over.
+    Over,
 }
 
 /// The header of a message.
@@ -187,6 +189,7 @@ impl Refusal {
             Self::Taken => out.push(1),
             Self::Misplaced => out.push(2),
             Self::TooLate => out.push(3),
+            Self::Over => out.push(4),
         }
     }
 
@@ -198,6 +201,7 @@ impl Refusal {
             1 => Some(Self::Taken),
             2 => Some(Self::Misplaced),
             3 => Some(Self::TooLate),
+            4 => Some(Self::Over),
             _ => None,
         }
     }
@@ -212,6 +216,7 @@ impl std::fmt::Display for Refusal {
                 "another rank answers at that address: is the order of the addresses the same everywhere?"
             }
             Self::TooLate => "that rank was there before and is gone; the run has begun without it",
+            Self::Over => "the run is over",
         })
     }
 }
@@ -236,6 +241,7 @@ mod tests {
             Control::Refusal(Refusal::Taken),
             Control::Refusal(Refusal::Misplaced),
             Control::Refusal(Refusal::TooLate),
+            Control::Refusal(Refusal::Over),
         ]
     }
 

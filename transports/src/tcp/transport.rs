@@ -78,6 +78,23 @@ impl Bound {
     /// # Errors
     /// `Options`, `System`.
     pub fn begin(self, meeting: &Meeting) -> Result<Joining, TcpError> {
+        self.start(meeting, false)
+    }
+
+    /// As [`begin`](Self::begin), for a run that is over: every rank that comes gets [`TcpError::Over`]. Who
+    /// is missing was not told. Once all were told, nobody can be reached through the transport.
+    ///
+    /// # Errors
+    /// `Options` also for another rank than 0, which all others call; `System`.
+    pub fn dismiss(self, meeting: &Meeting) -> Result<Joining, TcpError> {
+        if self.options.rank != Rank(0) {
+            let what = format!("{} cannot dismiss the others: not all of them call it", self.options.rank);
+            return Err(TcpError::Options { what });
+        }
+        self.start(meeting, true)
+    }
+
+    fn start(self, meeting: &Meeting, dismisses: bool) -> Result<Joining, TcpError> {
         let Self { options, mut listener, address } = self;
         let (world, rank, me) = (meeting.world(), options.rank, options.rank.0 as usize);
         options.check(world)?;
@@ -110,6 +127,7 @@ impl Bound {
             listener,
             shared,
             addresses: (0..me).map(|lower| meeting.address(lower).map(str::to_owned)).collect(),
+            dismisses,
             tells_addresses: me == 0 && matches!(meeting, Meeting::Rendezvous { .. }),
         });
         let thread = thread::Builder::new().name("tcp".to_owned()).spawn(|| engine.run());

@@ -3,10 +3,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gradwire_transports::tcp::{Bound, Key, Meeting, Security, TcpError, TcpOptions};
+use gradwire_transports::tcp::{Bound, Key, Meeting, Met, Security, TcpError, TcpOptions};
 use gradwire_transports::{Deadline, Rank, Tag, Transport};
 
-use crate::support::{World, join, key, list, long, terms};
+use crate::support::{LONG, World, join, key, list, long, terms};
 
 /// Each rank sends each other one a message.
 fn talk(ends: Vec<impl Transport>) {
@@ -53,6 +53,43 @@ fn ranks_may_come_in_any_order_and_by_name() {
         joining.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     talk(ends);
+}
+
+/// Each hears it as it comes, whoever else is there; who is missing is known.
+#[test]
+fn ranks_that_come_to_a_run_that_is_over_are_told_so() {
+    for world in [World::new(4), World::sealed(4)] {
+        let mut bound = world.bind();
+        let root = bound[0].address().to_string();
+        let meetings = [list(&bound), Meeting::Rendezvous { root, world: 4 }];
+        let first = bound.remove(0);
+        let refused = Bound::new(world.options(1), &format!("{}:0", world.host)).unwrap();
+        let refused = refused.dismiss(&meetings[0]).map(drop);
+        assert!(matches!(refused, Err(TcpError::Options { .. })), "{refused:?}");
+        thread::scope(|scope| {
+            let joining = first.dismiss(&meetings[0]).unwrap();
+            let last = bound.pop().unwrap();
+            for (end, meeting) in bound.into_iter().zip(&meetings) {
+                scope.spawn(move || {
+                    let told = end.join(meeting, long()).map(drop);
+                    assert!(matches!(told, Err(TcpError::Over { peer: Rank(0), .. })), "{told:?}");
+                });
+            }
+            let by = Instant::now() + LONG;
+            let mut joining = Some(joining);
+            let missing = loop {
+                match joining.take().unwrap().wait(Deadline::after(Duration::from_millis(20))).unwrap() {
+                    Met::Some(still) if still.missing().len() == 1 => break still,
+                    Met::Some(still) if Instant::now() < by => joining = Some(still),
+                    met => panic!("{met:?}"),
+                }
+            };
+            assert_eq!(missing.missing()[0].0, Rank(3));
+            let told = scope.spawn(|| last.join(&meetings[1], long()).map(drop));
+            assert!(matches!(missing.wait(long()), Ok(Met::All(_))));
+            assert!(matches!(told.join().unwrap(), Err(TcpError::Over { .. })));
+        });
+    }
 }
 
 #[test]
