@@ -106,6 +106,7 @@ pub fn main(
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     interrupt::end_at_once_as_first_process();
+    interrupt::outlive_limits_on_files();
     let mut arguments = arguments.peekable();
     let program = arguments.peek().cloned().unwrap_or_default();
     let parsed = Cli::command().try_get_matches_from(arguments);

@@ -1,5 +1,6 @@
-//! Signals that ask for an end: Ctrl-C, SIGTERM, and SIGHUP of a terminal that closes. The first one asks
-//! for an orderly end, a later one ends at once. docs/operating.md says which signal does what.
+//! Signals that ask for an end: Ctrl-C, SIGTERM, SIGHUP of a terminal that closes, and the warnings of batch
+//! systems. The first one asks for an orderly end, a later one ends at once. docs/operating.md says which
+//! signal does what.
 
 use std::sync::Arc;
 use std::sync::LazyLock;
@@ -35,6 +36,13 @@ pub(crate) fn end_at_once_as_first_process() {
     }
 }
 
+/// A write beyond the limit on the size of files (`ulimit -f`) fails then, as on a full disk, and the process
+/// says so: without it the system would kill the process.
+pub(crate) fn outlive_limits_on_files() {
+    #[cfg(unix)]
+    system::outlive_limits_on_files();
+}
+
 /// Listens from now on.
 ///
 /// # Errors
@@ -58,7 +66,7 @@ mod system {
     use std::time::{Duration, Instant};
     use std::{io, thread};
 
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGXFSZ};
     use signal_hook::flag;
     use signal_hook::iterator::Signals;
     use tracing::warn;
@@ -72,13 +80,17 @@ mod system {
     /// a closing session sends SIGTERM and SIGHUP.
     const ONE_EVENT: Duration = Duration::from_secs(1);
 
+    const HEEDED: [i32; 6] = [SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU];
+    /// They may come again on their own: the system repeats SIGXCPU every second.
+    const NEVER_IMPATIENT: [i32; 2] = [SIGHUP, SIGXCPU];
+
     /// Whether signals end the process at once.
     static AT_ONCE: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(true)));
 
     /// What was ignored when the program started stays ignored: `nohup` and background jobs of a shell rely
     /// on that.
     fn heeded() -> Vec<i32> {
-        [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|&one| !is_ignored(one)).collect()
+        HEEDED.into_iter().filter(|&one| !is_ignored(one)).collect()
     }
 
     pub(super) fn end_at_once() {
@@ -86,6 +98,11 @@ mod system {
             // Where that fails, signals do what they do without it.
             let _ = flag::register_conditional_shutdown(signal, EXIT_CODE.into(), Arc::clone(&AT_ONCE));
         }
+    }
+
+    pub(super) fn outlive_limits_on_files() {
+        // Where that fails, the signal does what it does without it.
+        let _ = flag::register(SIGXFSZ, Arc::default());
     }
 
     pub(super) fn listen(again: Again) -> Result<(), NoThread> {
@@ -122,9 +139,9 @@ mod system {
         }
     }
 
-    /// Whether a signal, so long after the first one, asks for an end at once. A closing terminal never does.
+    /// Whether a signal, so long after the first one, asks for an end at once.
     fn is_impatient(signal: i32, after: Duration, again: Again) -> bool {
-        signal != SIGHUP && after >= ONE_EVENT && again == Again::EndsAtOnce
+        !NEVER_IMPATIENT.contains(&signal) && after >= ONE_EVENT && again == Again::EndsAtOnce
     }
 
     fn acknowledge(again: Again) {
@@ -147,8 +164,9 @@ mod system {
         fn signals_of_one_event_count_once_and_a_closing_terminal_never_asks_for_more() {
             let says =
                 |signal, millis| is_impatient(signal, Duration::from_millis(millis), Again::EndsAtOnce);
-            assert!([SIGINT, SIGTERM, SIGHUP].iter().all(|&signal| !says(signal, 0) && !says(signal, 999)));
-            assert!(says(SIGINT, 1000) && says(SIGTERM, 60_000) && !says(SIGHUP, 60_000));
+            assert!(HEEDED.iter().all(|&signal| !says(signal, 0) && !says(signal, 999)));
+            assert!([SIGINT, SIGTERM, SIGUSR1, SIGUSR2].iter().all(|&signal| says(signal, 1000)));
+            assert!([SIGHUP, SIGXCPU].iter().all(|&signal| !says(signal, 60_000)));
         }
     }
 }

@@ -62,7 +62,7 @@ fn checkpoints(run: &Path) -> usize {
 
 #[test]
 fn a_signal_that_was_ignored_at_the_start_stays_ignored() {
-    for (ignored, other) in [("HUP", "TERM"), ("INT", "HUP"), ("TERM", "INT")] {
+    for (ignored, other) in [("HUP", "TERM"), ("INT", "HUP"), ("TERM", "INT"), ("USR1", "USR2")] {
         let folder = tempfile::tempdir().unwrap();
         let child = trainer(folder.path(), Some(ignored)).args(ENDLESS).spawn().unwrap();
         wait_for_steps(folder.path(), 3);
@@ -76,7 +76,7 @@ fn a_signal_that_was_ignored_at_the_start_stays_ignored() {
 
 #[test]
 fn signals_of_one_event_count_once_and_the_first_is_acknowledged() {
-    let events: [&[&str]; 7] = [
+    let events: [&[&str]; 11] = [
         &["TERM"],
         &["TERM", "TERM"],
         &["TERM", "HUP"],
@@ -84,6 +84,10 @@ fn signals_of_one_event_count_once_and_the_first_is_acknowledged() {
         &["INT", "INT"],
         &["HUP", "HUP", "CONT"],
         &["INT", "TERM", "HUP"],
+        &["USR1"],
+        &["USR2", "TERM"],
+        &["XCPU"],
+        &["XCPU", "XCPU", "TERM"],
     ];
     for event in events {
         let folder = tempfile::tempdir().unwrap();
@@ -96,6 +100,27 @@ fn signals_of_one_event_count_once_and_the_first_is_acknowledged() {
         assert_eq!(said.matches("ends after this step; again: at once").count(), 1, "{event:?}: {said}");
         assert!(said.lines().last().unwrap().contains("interrupted after"), "{event:?}: {said}");
         assert_eq!(checkpoints(&folder.path().join("run")), 1, "{event:?}");
+    }
+}
+
+#[test]
+fn limits_of_the_system_end_a_run_in_order_with_what_to_do() {
+    // In the shell's words: KiB of a file, seconds of CPU time.
+    for (limit, code, said) in
+        [("ulimit -f 40", 1, "metrics.jsonl: File too large"), ("ulimit -St 1", 130, "interrupted after")]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let command = format!("{limit} && exec \"$0\" \"$@\"");
+        let mut child = Command::new("bash");
+        child.args(["-c", &command, env!("CARGO_BIN_EXE_trainer")]).args(["train", "--steps", "1000000"]);
+        child.args(["--checkpoint-every", "5", "--eval-every", "0", "--hidden", "8", "--out", "run"]);
+        child.current_dir(folder.path()).stdin(Stdio::null());
+        let output = child.output().unwrap();
+        let last = words(&output.stderr);
+        let last = last.lines().last().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{limit}: {last}");
+        assert!(last.contains(said) && last.contains("go on with: "), "{limit}: {last}");
+        assert!(checkpoints(&folder.path().join("run")) > 0, "{limit}");
     }
 }
 
