@@ -64,10 +64,13 @@ impl CheckpointError {
     }
 }
 
-/// As [`at`], for a file that belongs to a checkpoint: if the file is missing, the checkpoint is damaged.
+/// As [`at`], for a file that belongs to a checkpoint: if it is missing, or something else is in its place,
+/// the checkpoint is damaged.
 pub(super) fn at_part(path: &Path) -> impl Fn(io::Error) -> CheckpointError + '_ {
     move |error| match error.kind() {
         io::ErrorKind::NotFound => CheckpointError::corrupt(path, "it is missing"),
+        io::ErrorKind::IsADirectory => CheckpointError::corrupt(path, "a folder is in its place"),
+        io::ErrorKind::NotADirectory => CheckpointError::corrupt(path, "a file is in place of its folder"),
         _ => at(path)(error),
     }
 }

@@ -317,7 +317,7 @@ impl Found {
                 format!("{bytes} bytes are too many for a manifest"),
             ));
         }
-        let content = fs::read(&file).map_err(at(&file))?;
+        let content = fs::read(&file).map_err(at_part(&file))?;
         let manifest: Manifest = serde_json::from_slice(&content)
             .map_err(|error| CheckpointError::corrupt(&file, error.to_string()))?;
         let is_ours = manifest.format == FORMAT && VERSIONS.contains(&manifest.version);
@@ -475,7 +475,7 @@ impl Found {
         if bytes != entry.bytes {
             return Err(CheckpointError::corrupt(path, format!("{bytes} bytes instead of {}", entry.bytes)));
         }
-        let content = fs::read(&path).map_err(at(&path))?;
+        let content = fs::read(&path).map_err(at_part(&path))?;
         entry.fault(&content).map_or(Ok(content), |what| Err(CheckpointError::corrupt(path, what)))
     }
 }

@@ -30,8 +30,16 @@ const TRAIN_FILES: std::ops::RangeInclusive<u32> = 1..=5;
 /// `Missing` without any training file or without the test file, also of the version for Python; else
 /// [`DataError`] names the file.
 pub fn load(folder: &Path) -> Result<Dataset, DataError> {
-    let present: Vec<_> =
-        TRAIN_FILES.filter_map(|n| file::find(folder, &[&format!("data_batch_{n}.bin")]).ok()).collect();
+    let names = TRAIN_FILES.map(|n| format!("data_batch_{n}.bin"));
+    let mut present = Vec::new();
+    for name in names {
+        match file::find(folder, &[&name]) {
+            Ok(path) => present.push(path),
+            // What is there and cannot be read is not left out in silence.
+            Err(error) if folder.join(&name).is_symlink() => return Err(error),
+            Err(_) => {}
+        }
+    }
     if present.is_empty() {
         return Err(file::missing(folder, "data_batch_1.bin (or .gz)"));
     }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use flate2::bufread::MultiGzDecoder;
 
 use super::{DataError, DataFault};
+use crate::files::thing;
 
 /// No data file may be longer than this, uncompressed. The longest that anyone trains on with this program
 /// (the images of EMNIST by class) has 0.6 GB.
@@ -52,6 +53,14 @@ pub(super) fn find(folder: &Path, names: &[&str]) -> Result<PathBuf, DataError> 
         .ok_or_else(|| missing(folder, &format!("{} (or .gz)", names.join(", "))))
 }
 
+/// The name, and what it is, of something that cannot be read as a file: most often a link of a data set
+/// that was moved.
+fn unreadable<'a>(folder: &Path, name: &'a str) -> Option<(&'a str, String)> {
+    let path = folder.join(name);
+    let is_usual = std::fs::metadata(&path).is_ok_and(|found| found.is_file() || found.is_dir());
+    thing(&path).filter(|_| !is_usual).map(|what| (name, what))
+}
+
 /// Endings of archives that data sets come in.
 const ARCHIVES: [&str; 5] = [".tar.gz", ".tgz", ".tar", ".zip", ".parquet"];
 
@@ -72,7 +81,10 @@ pub(super) fn missing(folder: &Path, wanted: &str) -> DataError {
             format!("{wanted}; {name} is a Parquet file: write its content into files of that kind")
         }
         Some(name) => format!("{wanted}; {name} is an archive: unpack it there"),
-        None => wanted.to_owned(),
+        None => there
+            .iter()
+            .find_map(|name| unreadable(folder, name))
+            .map_or_else(|| wanted.to_owned(), |(name, what)| format!("{wanted}; {name} is {what}")),
     };
     DataFault::Missing { wanted }.of(folder)
 }

@@ -4,6 +4,7 @@ mod durable;
 mod kind;
 mod output;
 mod text;
+mod thing;
 mod write;
 
 pub(crate) use durable::{sync, sync_folder, unless_unsupported};
@@ -11,4 +12,5 @@ pub(crate) use kind::{DECISIVE_BYTES, Kind};
 pub use output::OutputError;
 pub(crate) use output::{ensure_apart, ensure_output};
 pub(crate) use text::{json_fault, read_text, toml_hint};
+pub(crate) use thing::{in_the_way, thing};
 pub(crate) use write::{ensure_writable, write};

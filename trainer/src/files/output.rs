@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::thing::thing;
 use super::write::{ensure_writable, folder_of};
 
 /// A result cannot go where the user wants it. The text is one line, without the path.
@@ -17,12 +18,9 @@ pub enum OutputError {
     /// There is a file.
     #[error("exists already; give another name, or --force to overwrite it")]
     Exists,
-    /// A folder, a device or a pipe.
-    #[error("not a regular file")]
-    NotAFile,
-    /// A link to nothing.
-    #[error("a link to {}, which does not exist; give another name", .0.display())]
-    Dangling(PathBuf),
+    /// A folder, a device, a pipe, or a link to nothing.
+    #[error("{0}, not a file; give another name")]
+    NotAFile(String),
     /// The system refused.
     #[error("{0}")]
     Io(#[from] io::Error),
@@ -33,9 +31,9 @@ pub enum OutputError {
 pub(crate) fn ensure_output(path: &Path, force: bool, inputs: &[&Path]) -> Result<(), OutputError> {
     ensure_apart(path, inputs)?;
     match (fs::symlink_metadata(path), fs::metadata(path)) {
-        (_, Ok(found)) if !found.is_file() => return Err(OutputError::NotAFile),
-        (_, Ok(_)) if !force => return Err(OutputError::Exists),
-        (Ok(_), Err(_)) => return Err(OutputError::Dangling(fs::read_link(path)?)),
+        (_, Ok(found)) if found.is_file() && !force => return Err(OutputError::Exists),
+        (_, Ok(found)) if found.is_file() => {}
+        (Ok(_), _) => return Err(OutputError::NotAFile(thing(path).unwrap_or_default())),
         _ => {}
     }
     let folder = folder_of(path);
@@ -106,11 +104,11 @@ mod tests {
         assert_eq!([false, true].map(|force| said(&at("new"), force, &[])), ["free", "free"]);
         assert!(said(&at("there"), false, &[]).starts_with("exists already"));
         assert_eq!(said(&at("there"), true, &[]), "free");
-        assert_eq!(said(folder.path(), true, &[]), "not a regular file");
+        assert_eq!(said(folder.path(), true, &[]), "a folder, not a file; give another name");
         assert!(said(&at("none/new"), true, &[]).contains("No such file") || !cfg!(unix));
         #[cfg(unix)]
         {
-            assert_eq!(said(Path::new("/dev/null"), true, &[]), "not a regular file");
+            assert_eq!(said(Path::new("/dev/null"), true, &[]), "a device, not a file; give another name");
             std::os::unix::fs::symlink("nothing", at("dangling")).unwrap();
             assert!(said(&at("dangling"), true, &[]).starts_with("a link to nothing, which does not exist"));
         }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 use crate::checkpoint::{Store, way_out};
-use crate::files::{self, OutputError, ensure_apart};
+use crate::files::{self, OutputError, ensure_apart, in_the_way};
 use crate::record::Metrics;
 
 /// A folder cannot be made, or a file in it cannot be written. The text is one line.
@@ -20,6 +20,17 @@ pub enum FolderError {
     /// The folder is not empty.
     #[error("{}: not empty; give another --out, or --force to write over it", .0.display())]
     NotEmpty(PathBuf),
+    /// Something that is no folder is there, or above.
+    #[error("{}: {what}, not a folder; give another --out", path.display())]
+    NotAFolder {
+        /// What is in the way.
+        path: PathBuf,
+        /// What it is.
+        what: String,
+    },
+    /// The path counts from the current folder, which is gone.
+    #[error("{}: the current folder was removed; change into another one, or into it again", .0.display())]
+    NowhereIn(PathBuf),
     /// Another process writes there.
     #[error("{}: in use by another process; wait until it ends, or end it", .0.display())]
     InUse(PathBuf),
@@ -103,7 +114,8 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// `NotEmpty`, unless `force` is set; `InUse`; `Io`. Nothing is left behind then.
+    /// `NotAFolder`; `NowhereIn`; `NotEmpty`, unless `force` is set; `InUse`; `Io`. Nothing is left behind
+    /// then.
     pub fn create(path: &Path, force: bool) -> Result<Self, FolderError> {
         let first_new = path.ancestors().take_while(|folder| !folder.exists()).last().map(Path::to_path_buf);
         let made = Self::try_create(path, force);
@@ -115,6 +127,13 @@ impl Folder {
     }
 
     fn try_create(path: &Path, force: bool) -> Result<Self, FolderError> {
+        if let Some((path, what)) = in_the_way(path) {
+            return Err(FolderError::NotAFolder { path, what });
+        }
+        // The system still knows a folder that was removed, but not by a path.
+        if path.is_relative() && fs::canonicalize(".").is_err() {
+            return Err(FolderError::NowhereIn(path.to_path_buf()));
+        }
         fs::create_dir_all(path).map_err(fault(path))?;
         let is_content = |entry: &io::Result<fs::DirEntry>| !matches!(entry, Ok(entry) if entry.file_name() == LOCK || entry.file_name() == LOST_AND_FOUND);
         let is_empty = !fs::read_dir(path).map_err(fault(path))?.any(|entry| is_content(&entry));

@@ -634,9 +634,17 @@ fn every_damage_is_found_and_the_checkpoint_before_is_named() {
             assert!(said().contains("it is missing"), "{}", said());
         }
         assert_damaged(&said(), &file, Some(&older));
+        fs::create_dir(&file).unwrap();
+        assert_damaged(&said(), &file, Some(&older));
+        fs::remove_dir(&file).unwrap();
         fs::write(&file, &whole).unwrap();
         assert_eq!(read(folder.path(), &job).unwrap(), keeper.checkpoints[1], "{name} is whole again");
     }
+    // As a service that copies folders may make of a link.
+    fs::remove_dir_all(&newest).unwrap();
+    fs::write(&newest, "step-00000012").unwrap();
+    let said = read(folder.path(), &job).unwrap_err().to_string();
+    assert_damaged(&said, &newest.join("manifest.json"), Some(&older));
 }
 
 #[test]

@@ -261,7 +261,7 @@ fn results_are_not_written_over_unless_forced() {
     }
     std::fs::write(folder.path().join("file"), "").unwrap();
     let message = refusal_in(folder.path(), &["train", "--steps", "2", "--out", "file/a"]);
-    assert!(message.starts_with("file/a: "), "{message}");
+    assert!(message.starts_with("file: a file, not a folder"), "{message}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use flate2::{Compression, write::GzEncoder};
-use gradwire_trainer::data::{Batch, DataError, DataFault, Dataset, Level, Part, cifar, idx, text};
+use gradwire_trainer::data::{Batch, DataError, DataFault, Dataset, Level, Part, Source, cifar, idx, text};
 use tempfile::TempDir;
 
 const TRAIN_IMAGES: &str = "train-images-idx3-ubyte";
@@ -380,6 +380,32 @@ fn backups_and_hidden_files_are_no_parts_and_validation_is_one() {
     let mut both = corpus(("train.txt", b"the cat sat on the mat\n")).to_vec();
     both.push(("validation.txt".to_owned(), b"the cat".to_vec()));
     assert!(load_corpus(&both, Level::Words).unwrap_err().contains("more than one file for the valid part"));
+}
+
+/// As where a data set was moved, and the links to it were not.
+#[cfg(unix)]
+#[test]
+fn links_to_nothing_in_place_of_data_are_named() {
+    for (source, name) in [
+        (Source::Text, "train.txt"),
+        (Source::Ptb, "ptb.train.txt"),
+        (Source::Mnist, "train-images-idx3-ubyte"),
+        (Source::Cifar10, "data_batch_1.bin"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("gone/data", folder.path().join(name)).unwrap();
+        let said = source.load(Some(folder.path())).unwrap_err().to_string();
+        assert!(said.ends_with(&format!("; {name} is a link to gone/data, which does not exist")), "{said}");
+    }
+    // One of several files: the others alone would be other data.
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["data_batch_1.bin", "test_batch.bin"] {
+        std::fs::write(folder.path().join(name), [0; 3073]).unwrap();
+    }
+    assert!(Source::Cifar10.load(Some(folder.path())).is_ok());
+    std::os::unix::fs::symlink("gone", folder.path().join("data_batch_3.bin")).unwrap();
+    let said = Source::Cifar10.load(Some(folder.path())).unwrap_err().to_string();
+    assert!(said.ends_with("; data_batch_3.bin is a link to gone, which does not exist"), "{said}");
 }
 
 #[test]

@@ -156,9 +156,9 @@ fn what_is_no_file_is_no_place_for_a_result() {
     assert!(made.unwrap().success());
     let encode = ["codec", "encode", "--codec", "f16", "--input", "gradient", "--output"];
     for (path, expected) in [
-        ("pipe", "not a regular file"),
-        ("/dev/stdout", "not a regular file"),
-        (".", "not a regular file"),
+        ("pipe", "a pipe, not a file"),
+        ("/dev/stdout", "a pipe, not a file"),
+        (".", "a folder, not a file"),
         ("dangling", "a link to nothing, which does not exist"),
         ("none/frame", "No such file or directory"),
         ("gradient/frame", "Not a directory"),
@@ -456,4 +456,41 @@ fn where_nothing_can_be_written_a_command_says_so_before_any_work() {
         assert!(said.starts_with(&format!("trainer: {place}: Read-only file system")), "{command:?}: {said}");
         assert!(output.stdout.is_empty(), "{command:?}");
     }
+}
+
+/// The message names what is there, not what the system says of it.
+#[cfg(unix)]
+#[test]
+fn what_is_no_folder_is_no_place_for_a_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("file"), "mine").unwrap();
+    std::os::unix::fs::symlink("nothing", at("dangling")).unwrap();
+    std::os::unix::fs::symlink("loop", at("loop")).unwrap();
+    assert!(Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
+    for (path, said) in [
+        ("file", "file: a file, not a folder"),
+        ("file/below", "file: a file, not a folder"),
+        ("dangling", "dangling: a link to nothing, which does not exist, not a folder"),
+        ("dangling/below", "dangling: a link to nothing, which does not exist, not a folder"),
+        ("loop", "loop: a link to loop, which leads nowhere: "),
+        ("pipe", "pipe: a pipe, not a folder"),
+        ("/dev/null", "/dev/null: a device, not a folder"),
+    ] {
+        for force in [&[][..], &["--force"]] {
+            for command in ["train", "compare"] {
+                let arguments = [command, "--codec", "none", "--steps", "1", "--out", path];
+                let error = refused(folder.path(), &[&arguments[..], force].concat());
+                assert!(error.contains(said) && error.contains("give another --out"), "{path}: {error}");
+            }
+        }
+    }
+    assert_eq!(fs::read_to_string(at("file")).unwrap(), "mine");
+    assert!(!at("nothing").exists());
+    let from_nowhere = "mkdir gone && cd gone && rmdir ../gone && exec \"$0\" train --steps 1 --out run";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", from_nowhere, env!("CARGO_BIN_EXE_trainer")]).current_dir(folder.path());
+    let output = shell.output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(told(&output).contains("run: the current folder was removed; "), "{}", told(&output));
 }
