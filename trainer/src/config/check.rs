@@ -262,7 +262,8 @@ fn gossip_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     refuse(
         exchange == ExchangeKind::Gossip && !is_gossip,
         format!(
-            "exchange = gossip with codec = {codec}: the codec makes a mean over all workers; use codec dpsgd"
+            "exchange = gossip with codec = {codec}: the codec makes a mean over all workers; use codec {}",
+            gossips().join(" or ")
         ),
     )?;
     refuse(
@@ -271,8 +272,13 @@ fn gossip_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     )?;
     refuse(
         config.topology.is_some() && !is_gossip,
-        format!("topology with codec = {codec}: it belongs to gossip, with codec dpsgd or powergossip"),
+        format!("topology with codec = {codec}: it belongs to gossip, with codec {}", gossips().join(" or ")),
     )
+}
+
+/// The names of codecs for gossip.
+fn gossips() -> Vec<&'static str> {
+    names_of(|spec| matches!(spec.codec, Codec::Gossip(_)))
 }
 
 /// What is summed in transit, and in which width.
@@ -303,11 +309,15 @@ fn sum_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
 
 /// The names of codecs whose frames hold some coordinates.
 fn sparsifiers() -> Vec<&'static str> {
-    let is_sparse = |entry: &CodecEntry| {
-        let mut specs = entry.examples.iter().filter_map(|example| Spec::parse(example).ok());
-        specs.any(|spec| spec.codec.sparse_values().is_some())
+    names_of(|spec| spec.codec.sparse_values().is_some())
+}
+
+/// The names of codecs of which an example is like that.
+fn names_of(is_one: impl Fn(&Spec) -> bool) -> Vec<&'static str> {
+    let has_one = |entry: &CodecEntry| {
+        entry.examples.iter().filter_map(|example| Spec::parse(example).ok()).any(|spec| is_one(&spec))
     };
-    codecs().filter(is_sparse).flat_map(|entry| entry.names).map(|(name, _)| *name).collect()
+    codecs().filter(has_one).flat_map(|entry| entry.names).map(|(name, _)| *name).collect()
 }
 
 /// The link that is planned for.
