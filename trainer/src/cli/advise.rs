@@ -48,7 +48,7 @@ pub(super) struct AdviseArgs {
         default_value_if("costs", ArgPredicate::IsPresent, None))]
     codec: Vec<String>,
     /// Milliseconds that a step computes: forward, backward, optimizer, without any exchange; above 0
-    #[arg(long, value_name = "X", value_parser = positive, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", value_parser = positive)]
     compute_ms: Option<f64>,
     /// Folder of a run of your model, without --delayed. The median over its steps takes the place of
     /// --compute-ms, and its parameters that of --params
@@ -59,41 +59,41 @@ pub(super) struct AdviseArgs {
     workers: Vec<NonZeroUsize>,
     /// Rates of each worker's link in Gbit/s, above 0 [default: 0.01,0.1,1,10,25,100,400; under mpirun, as
     /// measured between its processes]
-    #[arg(long, value_name = "X", value_delimiter = ',', value_parser = positive, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", value_delimiter = ',', value_parser = positive)]
     gbps: Vec<f64>,
     /// Latency of a link: microseconds from sending an empty message to receiving it, at least 0 [default:
     /// 50; under mpirun, as measured]
-    #[arg(long, value_name = "X", value_parser = not_negative, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", value_parser = not_negative)]
     latency_us: Option<f64>,
     /// Bytes that a link passes at once after a pause, before its rate counts: the depth of a token bucket,
     /// at least 0 [default: 0; under mpirun, as measured]
-    #[arg(long, value_name = "N", value_parser = not_negative, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = not_negative)]
     burst_bytes: Option<f64>,
     /// Buckets in which a framework sends the gradient. All but the last travel during the backward pass, so
     /// with 1 nothing overlaps
     #[arg(long, value_name = "N", default_value_t = NonZeroU32::MIN)]
     buckets: NonZeroU32,
     /// Factor by which an exchange that overlaps the backward pass lengthens it, at least 1
-    #[arg(long, value_name = "X", value_parser = at_least_one, allow_negative_numbers = true, default_value_t = 1.0)]
+    #[arg(long, value_name = "X", value_parser = at_least_one, default_value_t = 1.0)]
     slowdown: f64,
     /// Folder of the same run as --run, but with --delayed, in which gradients travel while the next ones are
     /// computed. How much longer its steps compute takes the place of --slowdown
     #[arg(long, value_name = "DIR", requires = "run", conflicts_with = "slowdown")]
     overlapped: Option<PathBuf>,
     /// Least gain for which a codec is named: per cent by which it shortens a step, 0 to below 100
-    #[arg(long, value_name = "X", value_parser = per_cent, allow_negative_numbers = true, default_value_t = 5.0)]
+    #[arg(long, value_name = "X", value_parser = per_cent, default_value_t = 5.0)]
     least_gain: f64,
     /// Least cosine of the angle between a gradient and what is decoded of it, without error feedback, for
     /// which a codec is named: above 0 to 1. Gradients differ: see the costs that are shown
-    #[arg(long, value_name = "X", value_parser = cosine, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", value_parser = cosine)]
     least_cosine: Option<f64>,
     /// Rate in Gbit/s at which dense gradients are summed and converted to bf16, above 0, for gradients on a
     /// GPU [default: as measured on this processor]
-    #[arg(long, value_name = "X", value_parser = positive, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", value_parser = positive)]
     dense_sum_gbps: Option<f64>,
     /// Rate in Gbit/s at which a gradient comes from a GPU to the codec, and its mean goes back, above 0
     /// [default: no copies]
-    #[arg(long, value_name = "X", value_parser = positive, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", value_parser = positive)]
     copy_gbps: Option<f64>,
     /// Workers that share one machine. So many threads are measured at the same time
     #[arg(long, value_name = "N", default_value_t = NonZeroUsize::MIN)]

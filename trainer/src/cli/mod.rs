@@ -109,7 +109,7 @@ pub fn main(
     interrupt::outlive_limits_on_files();
     let mut arguments = arguments.peekable();
     let program = arguments.peek().cloned().unwrap_or_default();
-    let parsed = Cli::command().try_get_matches_from(arguments);
+    let parsed = command().try_get_matches_from(arguments);
     let parsed = parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, again(&program, &matches))));
     let result = match parsed {
         Ok((cli, again)) => cli.run(&again, out),
@@ -138,7 +138,9 @@ fn again(program: &OsStr, matches: &ArgMatches) -> Again {
 
 /// The parser's message or, if the parser cannot know the reason, what it means.
 fn usage(error: &clap::Error) -> String {
-    let text = first_paragraph(&error.to_string());
+    let text = PLAIN
+        .iter()
+        .fold(first_paragraph(&error.to_string()), |text, (said, meant)| text.replace(said, meant));
     #[cfg(not(feature = "metrics"))]
     if error.kind() == ErrorKind::UnknownArgument && text.contains("'--metrics-listen'") {
         return format!("{text}: this program was built without it; build it with --features metrics");
@@ -151,6 +153,16 @@ fn usage(error: &clap::Error) -> String {
     }
     text
 }
+
+/// What the standard library says of a number, and what it means to who wrote it.
+const PLAIN: [(&str, &str); 6] = [
+    ("invalid digit found in string", "expected digits only, such as 1000"),
+    ("cannot parse integer from empty string", "expected digits only, such as 1000"),
+    ("cannot parse float from empty string", "expected a number, such as 0.1"),
+    ("invalid float literal", "expected a number, such as 0.1"),
+    ("number too large to fit in target type", "the number is too large"),
+    ("number too small to fit in target type", "the number is too small"),
+];
 
 /// Commands that a program without ZeroMQ lacks.
 #[cfg(not(feature = "zmq"))]
@@ -166,7 +178,16 @@ fn first_paragraph(text: &str) -> String {
 
 /// The command line as `clap` knows it, for checks and completions.
 pub fn command() -> clap::Command {
-    Cli::command()
+    with_negative_numbers(Cli::command())
+}
+
+/// A negative number is a value, which its range refuses, and no option that nobody knows.
+fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    let with = |argument: clap::Arg| match argument.get_action().takes_values() {
+        true => argument.allow_negative_numbers(true),
+        false => argument,
+    };
+    command.mut_args(with).mut_subcommands(with_negative_numbers)
 }
 
 impl Cli {

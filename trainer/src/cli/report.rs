@@ -26,11 +26,11 @@ pub(super) struct ReportArgs {
     format: Format,
     /// A quality, per cent of accuracy or for text a perplexity. A table then says how many steps, bytes and
     /// seconds each run took to reach it
-    #[arg(long, value_name = "X", value_parser = positive, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", value_parser = positive)]
     target: Option<f64>,
     /// Rate of each worker's link in Gbit/s, above 0, for the use of the link [default: the one that the run
     /// was told]
-    #[arg(long, alias = "link_gbps", value_name = "X", value_parser = positive, allow_negative_numbers = true)]
+    #[arg(long, alias = "link_gbps", value_name = "X", value_parser = positive)]
     link_gbps: Option<f64>,
     /// Put runs of different data sets into one page. Their losses and accuracies cannot be compared
     #[arg(long)]

@@ -39,7 +39,7 @@ pub struct BenchArgs {
     /// Rate of each worker's link in Gbit/s, above 0. If given, a codec that does not say index= is measured
     /// with auto, small and smallest, and shown with the one that takes the least time for coding and moving
     /// together
-    #[arg(long, alias = "link_gbps", value_name = "X", value_parser = positive, allow_negative_numbers = true)]
+    #[arg(long, alias = "link_gbps", value_name = "X", value_parser = positive)]
     pub link_gbps: Option<f64>,
     /// Write JSON lines instead of tables: an object for each codec on each file
     #[arg(long)]

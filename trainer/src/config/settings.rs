@@ -46,7 +46,7 @@ fields! {
     #[arg(long, value_name = "N", help_heading = DATA)]
     maybe bptt: usize;
     /// Fraction of the values that lstm drops in training, 0 to below 1 [default: 0]
-    #[arg(long, value_name = "P", allow_negative_numbers = true, help_heading = DATA)]
+    #[arg(long, value_name = "P", help_heading = DATA)]
     maybe dropout: f64;
     /// Shift and mirror the training images of resnet20 at random [default: true for cifar-10, otherwise
     /// false]
@@ -79,7 +79,6 @@ fields! {
         long = "link-gbps",
         alias = "link_gbps",
         value_name = "X",
-        allow_negative_numbers = true,
         help_heading = EXCHANGE
     )]
     maybe link_gbps: f64;
@@ -88,7 +87,6 @@ fields! {
         long = "link-latency-us",
         alias = "link_latency_us",
         value_name = "X",
-        allow_negative_numbers = true,
         help_heading = EXCHANGE
     )]
     maybe link_latency_us: f64;
@@ -137,7 +135,7 @@ fields! {
     #[arg(long, hide_possible_values = true, value_name = "NAME", help_heading = OPTIMIZER)]
     always optimizer: OptimizerKind = |_| OptimizerKind::Sgd;
     /// Momentum of sgd, applied to the mean of all workers, 0 to below 1 [default: 0]
-    #[arg(long, value_name = "X", allow_negative_numbers = true, help_heading = OPTIMIZER)]
+    #[arg(long, value_name = "X", help_heading = OPTIMIZER)]
     maybe momentum: f64 = |given| given.is_sgd().then_some(0.0);
     /// Use Nesterov's form of the momentum. Needs --momentum [default: false]
     #[arg(
@@ -153,7 +151,6 @@ fields! {
         long = "outer-lr",
         alias = "outer_lr",
         value_name = "X",
-        allow_negative_numbers = true,
         help_heading = OPTIMIZER
     )]
     maybe outer_lr: f64;
@@ -162,7 +159,6 @@ fields! {
         long = "outer-momentum",
         alias = "outer_momentum",
         value_name = "X",
-        allow_negative_numbers = true,
         help_heading = OPTIMIZER
     )]
     maybe outer_momentum: f64;
@@ -172,12 +168,11 @@ fields! {
         long = "residual-decay",
         alias = "residual_decay",
         value_name = "X",
-        allow_negative_numbers = true,
         help_heading = OPTIMIZER
     )]
     maybe residual_decay: f64;
     /// Share of the mean square that adamw and adamw-updates keep, at least 0, below 1 [default: 0.999]
-    #[arg(long, value_name = "X", allow_negative_numbers = true, help_heading = OPTIMIZER)]
+    #[arg(long, value_name = "X", help_heading = OPTIMIZER)]
     maybe beta2: f64;
     /// Weight decay, at least 0: added to the gradient in sgd, decoupled in adamw and adamw-updates [default:
     /// 0, or 0.01 where it is decoupled]
@@ -185,13 +180,12 @@ fields! {
         long = "weight-decay",
         alias = "weight_decay",
         value_name = "X",
-        allow_negative_numbers = true,
         help_heading = OPTIMIZER
     )]
     always weight_decay: f64 = |given| if given.is_sgd() { 0.0 } else { 0.01 };
     /// Learning rate, above 0 [default with sgd: 0.3 for mlp (0.05 on cifar-10), 0.1 for cnn, resnet20 and
     /// gpt, 4 for lstm; with adamw, adamw-updates: 0.003 (0.001 for mlp on cifar-10)]
-    #[arg(long, value_name = "X", allow_negative_numbers = true, help_heading = OPTIMIZER)]
+    #[arg(long, value_name = "X", help_heading = OPTIMIZER)]
     always lr: f64 = default_rate;
     /// Learning rate after the warm-up: constant, cosine (down to 0 at the last step), step (drops every
     /// --decay-every steps) [default: constant]
@@ -208,7 +202,6 @@ fields! {
         long = "decay-factor",
         alias = "decay_factor",
         value_name = "X",
-        allow_negative_numbers = true,
         help_heading = OPTIMIZER
     )]
     maybe decay_factor: f64 = |given| (given.schedule == Some(ScheduleKind::Step)).then_some(0.1);
@@ -245,7 +238,6 @@ fields! {
         long = "packet-loss",
         alias = "packet_loss",
         value_name = "P",
-        allow_negative_numbers = true,
         help_heading = EXCHANGE
     )]
     maybe packet_loss: f64;
@@ -259,7 +251,7 @@ fields! {
     parsed adapt: String => Option<Adapt>;
     /// Largest norm of a worker's gradient, above 0. A longer gradient is scaled down to it before it is
     /// compressed [default: no limit]
-    #[arg(long, value_name = "X", allow_negative_numbers = true, help_heading = OPTIMIZER)]
+    #[arg(long, value_name = "X", help_heading = OPTIMIZER)]
     maybe clip: f64;
     /// Largest norm of the mean of all gradients, above 0. A longer mean is scaled down to it after the
     /// exchange, alike at every worker [default: no limit]
@@ -267,7 +259,6 @@ fields! {
         long = "clip-mean",
         alias = "clip_mean",
         value_name = "X",
-        allow_negative_numbers = true,
         help_heading = OPTIMIZER
     )]
     maybe clip_mean: f64;

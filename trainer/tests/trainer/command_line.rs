@@ -57,7 +57,24 @@ fn bad_settings_are_refused_in_one_line() {
             &["train", "--transport", "zmq"],
             "transport = zmq: expected local here; over ZeroMQ a run has a server, trainer serve, and workers, trainer join",
         ),
-        (&["train", "--lr", "fast"], "invalid value 'fast' for '--lr <X>': invalid float literal"),
+        (&["train", "--lr", "fast"], "invalid value 'fast' for '--lr <X>': expected a number, such as 0.1"),
+        (
+            &["train", "--steps", "1e3"],
+            "invalid value '1e3' for '--steps <N>': expected digits only, such as 1000",
+        ),
+        (
+            &["train", "--seed", "-1"],
+            "invalid value '-1' for '--seed <N>': expected digits only, such as 1000",
+        ),
+        (
+            &["train", "--eval-every", "-5"],
+            "invalid value '-5' for '--eval-every <N>': expected digits only, such as 1000",
+        ),
+        (
+            &["train", "--seed", "18446744073709551616"],
+            "invalid value '18446744073709551616' for '--seed <N>': the number is too large",
+        ),
+        (&["train", "--momentum", "-1"], "momentum = -1: expected at least 0, below 1"),
         (&["train", "--epochs", "1", "--steps", "1"], "epochs and steps: give one of them"),
         (
             &["train", "--transport", "pigeon"],
