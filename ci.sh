@@ -583,11 +583,11 @@ check_deny() {
   need_cargo_tool cargo-deny 0.20.2
   local manifest
   for manifest in Cargo.toml bindings/c/Cargo.toml; do
-    cargo deny --locked --manifest-path "$manifest" check --config deny.toml --hide-inclusion-graph bans licenses sources
+    cargo deny --locked --config deny.toml --manifest-path "$manifest" check --hide-inclusion-graph bans licenses sources
   done
   if cargo deny fetch db; then
     cargo deny check advisories
-    cargo deny --manifest-path bindings/c/Cargo.toml check --config deny.toml advisories
+    cargo deny --config deny.toml --manifest-path bindings/c/Cargo.toml check advisories
   else
     note "ADVISORIES NOT CHECKED: their database could not be fetched"
   fi
