@@ -116,7 +116,7 @@
 //! [`OtherVersion`](ExchangeError::OtherVersion), before they read anything else.
 //!
 //! # Conservation
-//! Whatever the mean does not include goes back to the sender's [`Memory`]: the gradient of a step that
+//! Whatever the mean does not include goes back to the sender's `Memory`: the gradient of a step that
 //! failed, or a frame or packet that was lost, that the server refused, or that it did not wait for. With a
 //! norm cap, off by default, a server scales down frames whose norm is too large. What it cuts off is lost,
 //! and [`Report::capped`] says whose it was and how much. So every part of a gradient was applied, is kept,

@@ -38,8 +38,9 @@ impl Exchange {
     }
 
     /// Gives each unit a density of its own for the steps from here on, until [`set_codec`](Self::set_codec)
-    /// or [`set_density`](Self::set_density) is called: see [`Plan::set_densities`]. Frames are ordinary
-    /// frames of the codec. Every member must set the same densities for the same steps.
+    /// or [`set_density`](Self::set_density) is called, as a plan
+    /// [sets densities](gradwire::plan::Plan::set_densities). Frames are ordinary frames of the codec. Every
+    /// member must set the same densities for the same steps.
     ///
     /// # Errors
     /// `Busy` between the start of a step and its finish; `Conflict` for a codec without a density, and with
@@ -53,8 +54,8 @@ impl Exchange {
     }
 
     /// Sets the rank for the steps from here on, of a codec that has one, and turns the factors in `memory`
-    /// into those of that rank: see [`Plan::set_ranks`]. The residual stays as it is, bit for bit. Every
-    /// member must set the same rank for the same steps.
+    /// into those of that rank, as a plan [sets ranks](gradwire::plan::Plan::set_ranks). The residual stays
+    /// as it is, bit for bit. Every member must set the same rank for the same steps.
     ///
     /// # Errors
     /// `Busy` between the start of a step and its finish; `Conflict` for a codec without a rank, and for a
@@ -75,8 +76,8 @@ impl Exchange {
         Ok(self.plan.set_ranks(ranks, &self.layout.as_ref(), memory)?)
     }
 
-    /// Sets the density of every codec that has one to that of its warm-up in an epoch: see
-    /// [`Plan::set_epoch`].
+    /// Sets the density of every codec that has one to that of its warm-up in an epoch, as a plan
+    /// [sets the epoch](gradwire::plan::Plan::set_epoch).
     ///
     /// # Errors
     /// `Busy` between the start of a step and its finish.
@@ -96,14 +97,14 @@ impl Exchange {
         Ok(())
     }
 
-    /// Sets the quorum of [`ServerOptions::quorum`] for the steps from here on. Only the server's matters.
+    /// Sets the [quorum](super::ServerOptions::quorum) for the steps from here on. Only the server's matters.
     pub fn set_quorum(&mut self, quorum: usize) {
         if let State::Server(server) = &mut self.route {
             server.set_quorum(quorum);
         }
     }
 
-    /// Sets [`ServerOptions::patience`] for the steps from here on.
+    /// Sets the [patience](super::ServerOptions::patience) for the steps from here on.
     pub fn set_patience(&mut self, patience: Duration) {
         if let State::Server(server) = &mut self.route {
             server.set_patience(patience);
@@ -111,8 +112,9 @@ impl Exchange {
     }
 
     /// The same, with any gather codec for the means that the server sends back, also one of another crate,
-    /// in place of [`ServerOptions::downlink`]. `memory` is what that codec keeps at the server. Every member
-    /// must do the same with the same codec. Only the server's memory is used, so the others pass `None`.
+    /// in place of a spelling for the [downlink](super::ServerOptions::downlink). `memory` is what that codec
+    /// keeps at the server. Every member must do the same with the same codec. Only the server's memory is
+    /// used, so the others pass `None`.
     ///
     /// The codec encodes the mean as it encodes a gradient, with the same units and the key of the server's
     /// step. All ranks, the server too, apply what the frame decodes to. Sent + kept = residual + mean, by
@@ -152,9 +154,9 @@ impl Exchange {
         }
     }
 
-    /// The norms of frames over which the median of [`ServerOptions::norm_cap`] is taken, oldest first, at
-    /// most 64; empty without a cap, and at workers. A server that continues elsewhere saves them and passes
-    /// them to [`restore_norms`](Self::restore_norms).
+    /// The norms of frames over which the median of the [norm cap](super::ServerOptions::norm_cap) is taken,
+    /// oldest first, at most 64; empty without a cap, and at workers. A server that continues elsewhere saves
+    /// them and passes them to [`restore_norms`](Self::restore_norms).
     pub fn norms(&self) -> Vec<f64> {
         match &self.route {
             State::Server(server) => server.norms(),
