@@ -65,7 +65,7 @@ fn outputs_that_cannot_be_written_are_named() {
     let encode = ["encode", "--codec", "topk", "--input", &input, "--force", "--output"];
     let nowhere = bench.path("missing/frame");
     assert_refused(&bench, &[&encode[..], &[nowhere.as_str()]].concat(), &[&nowhere, "No such file"]);
-    assert_refused(&bench, &[&encode[..], &[folder]].concat(), &[folder, "not a regular file"]);
+    assert_refused(&bench, &[&encode[..], &[folder]].concat(), &[folder, "a folder, not a file"]);
 }
 
 #[test]
