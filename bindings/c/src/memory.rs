@@ -5,7 +5,7 @@ use crate::frame::gw_frame;
 use crate::layout::gw_layout;
 use crate::raw::{
     Object, Outcome, Place, Placed, Size, boundary, disjoint, give, give_if_wanted, object, object_mut,
-    slice, slice_mut,
+    optional_mut, slice, slice_mut,
 };
 use crate::results::{
     GW_ENCODE_BUFFER_TOO_SMALL, GW_ENCODE_MEMORY_INCOMPLETE, GW_ENCODE_TOO_LARGE, GW_ERROR_NOTHING_KEPT,
@@ -24,6 +24,20 @@ pub struct gw_memory(#[allow(dead_code, reason = "its place is what counts")] Pl
 pub(crate) struct Kept {
     pub(crate) memory: Memory<'static>,
     layout: LayoutRef<'static>,
+}
+
+/// The memory for a call that also has these values, which must not overlap with its residual.
+///
+/// # Safety
+/// As [`object_mut`]. The memory may be left out.
+pub(crate) unsafe fn beside<'a>(
+    memory: *mut gw_memory,
+    values: &[f32],
+) -> Outcome<Option<&'a mut Memory<'static>>> {
+    // SAFETY: the caller's promise.
+    let Some(kept) = (unsafe { optional_mut(memory)? }) else { return Ok(None) };
+    disjoint(values, kept.memory.residual())?;
+    Ok(Some(&mut kept.memory))
 }
 
 impl Object for gw_memory {

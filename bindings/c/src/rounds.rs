@@ -3,10 +3,9 @@
 use crate::codec::{Chosen, gw_codec};
 use crate::draws::source;
 use crate::layout::gw_layout;
-use crate::memory::{Kept, gw_memory};
+use crate::memory::{Kept, beside, gw_memory};
 use crate::raw::{
-    Object, Outcome, Place, Placed, boundary, disjoint, give, object, object_mut, optional_mut, slice,
-    slice_mut,
+    Object, Outcome, Place, Placed, boundary, give, object, object_mut, optional_mut, slice, slice_mut,
 };
 use crate::results::{
     GW_ENCODE_MEMORY_INCOMPLETE, GW_ENCODE_MEMORY_REFUSED, GW_ERROR_NO_ROUND, GW_ERROR_OUT_OF_RANGE,
@@ -281,11 +280,8 @@ pub unsafe extern "C" fn gw_rounds_advance(
             return Err(GW_ERROR_OUT_OF_RANGE);
         }
         give(more, 1)?;
-        let kept = optional_mut(held.memory)?;
-        if let Some(kept) = &kept {
-            disjoint(mean, kept.memory.residual())?;
-        }
-        let mut kept: Option<Memory<'_>> = kept.map(|kept| kept.memory.slice(round.unit.range()));
+        let memory = beside(held.memory, mean)?;
+        let mut kept: Option<Memory<'_>> = memory.map(|memory| memory.slice(round.unit.range()));
         let mean = &mut mean[round.unit.range()];
         held.contributors = Some(contributors);
         let next = codec.advance(&held.layout, round, &mut held.scratch, contributors, mean, kept.as_mut());

@@ -6,10 +6,10 @@ pub mod settings;
 
 use crate::draws::{GW_RANKS, source};
 use crate::heap::free;
-use crate::memory::gw_memory;
+use crate::memory::{beside, gw_memory};
 use crate::raw::{
-    Object, Outcome, Placed, boundary, disjoint, give, give_if_wanted, give_text, object, object_mut,
-    optional_mut, slice, slice_mut,
+    Object, Outcome, Placed, boundary, give, give_if_wanted, give_text, object, object_mut, optional_mut,
+    slice, slice_mut,
 };
 use crate::results::{
     GW_ENCODE_MEMORY_INCOMPLETE, GW_ERROR_OUT_OF_RANGE, GW_ERROR_WRONG_LAYOUT, GW_ERROR_WRONG_LENGTH,
@@ -152,11 +152,7 @@ pub unsafe extern "C" fn gw_exchange_encode(
             return Err(GW_ERROR_WRONG_LENGTH);
         }
         give(progress, GW_WORKED)?;
-        let kept = optional_mut(held.memory)?;
-        if let Some(kept) = &kept {
-            disjoint(values, kept.memory.residual())?;
-        }
-        let memory: Option<&mut Memory<'_>> = kept.map(|kept| &mut kept.memory);
+        let memory = beside(held.memory, values)?;
         let done = held.exchange.encode(Grad::F32(values), memory, now);
         give(progress, held.note(done)?)
     })
@@ -186,11 +182,7 @@ pub unsafe extern "C" fn gw_exchange_complete(
             return Err(GW_ERROR_WRONG_LENGTH);
         }
         give(progress, GW_WORKED)?;
-        let kept = optional_mut(held.memory)?;
-        if let Some(kept) = &kept {
-            disjoint(mean, kept.memory.residual())?;
-        }
-        let memory: Option<&mut Memory<'_>> = kept.map(|kept| &mut kept.memory);
+        let memory = beside(held.memory, mean)?;
         let done = held.exchange.complete(mean, memory, now, by);
         let done = done.map(|progress| match progress {
             Progress::Done(report) => {
@@ -236,7 +228,7 @@ impl Held {
         code
     }
 
-    /// How far a call of the step got. An error ends the step, but for one that says that there is none.
+    /// What a call of the step has reached. An error ends the step, unless it says that there is none.
     fn note(&mut self, done: Result<Progress<()>, ExchangeError>) -> Outcome<u32> {
         done.map(|progress| number_of(&progress)).map_err(|error| {
             let code = self.say(error);

@@ -1,12 +1,10 @@
 //! A step whose parts are added one by one, while earlier ones travel.
 
 use super::{StepOf, gw_exchange};
-use crate::memory::gw_memory;
-use crate::raw::{
-    Outcome, boundary, disjoint, give, give_if_wanted, object, object_mut, optional_mut, slice, slice_mut,
-};
+use crate::memory::{beside, gw_memory};
+use crate::raw::{Outcome, boundary, give, give_if_wanted, object, object_mut, slice, slice_mut};
 use crate::results::{GW_ERROR_OUT_OF_RANGE, GW_ERROR_WRONG_LENGTH, gw_result};
-use codecs::{Grad, Memory};
+use codecs::Grad;
 use transports::Rank;
 use transports::exchange::{NewPart, PartState};
 
@@ -128,11 +126,7 @@ pub unsafe extern "C" fn gw_exchange_add(
             return Err(GW_ERROR_WRONG_LENGTH);
         }
         give_if_wanted(part, 0)?;
-        let kept = optional_mut(held.memory)?;
-        if let Some(kept) = &kept {
-            disjoint(values, kept.memory.residual())?;
-        }
-        let memory: Option<&mut Memory<'_>> = kept.map(|kept| &mut kept.memory);
+        let memory = beside(held.memory, values)?;
         let added = held.exchange.add(&new, Grad::F32(values), memory, now);
         give_if_wanted(part, added.map_err(|error| held.say(error))?)
     })
@@ -164,11 +158,7 @@ pub unsafe extern "C" fn gw_exchange_advance(
             return Err(GW_ERROR_WRONG_LENGTH);
         }
         give(progress, super::GW_WORKED)?;
-        let kept = optional_mut(held.memory)?;
-        if let Some(kept) = &kept {
-            disjoint(mean, kept.memory.residual())?;
-        }
-        let memory: Option<&mut Memory<'_>> = kept.map(|kept| &mut kept.memory);
+        let memory = beside(held.memory, mean)?;
         let done = held.exchange.advance(mean, memory, now);
         give(progress, super::number_of(&done.map_err(|error| held.say(error))?))
     })
