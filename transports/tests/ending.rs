@@ -1,5 +1,8 @@
 //! Steps over a transport that may lose messages end alike at all ranks, wherever a connection breaks.
 
+#[path = "common/forward.rs"]
+mod forward;
+
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -8,9 +11,9 @@ use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
 use gradwire_transports::collective::Wire;
 use gradwire_transports::exchange::{Exchange, ExchangeError, Route};
 use gradwire_transports::local::LocalTransport;
-use gradwire_transports::{
-    Counters, Deadline, Membership, Rank, Tag, Transport, TransportError, Wanted, local,
-};
+use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError, Wanted, local};
+
+use forward::forward_to;
 
 const RING: Route = Route::AllReduce { wire: Wire::F32 };
 
@@ -70,24 +73,10 @@ struct Breaking {
 }
 
 impl Transport for Breaking {
-    fn rank(&self) -> Rank {
-        self.inner.rank()
-    }
-
-    fn membership(&self) -> Membership {
-        self.inner.membership()
-    }
+    forward_to!(inner);
 
     fn is_fail_stop(&self) -> bool {
         self.is_fail_stop
-    }
-
-    fn max_message_bytes(&self) -> usize {
-        self.inner.max_message_bytes()
-    }
-
-    fn envelope_bytes(&self, payload_bytes: usize) -> usize {
-        self.inner.envelope_bytes(payload_bytes)
     }
 
     fn send(&mut self, to: Rank, tag: Tag, payload: &[u8], by: Deadline) -> Result<(), TransportError> {
@@ -121,22 +110,6 @@ impl Transport for Breaking {
                 (other, _) => return other,
             }
         }
-    }
-
-    fn try_progress(&mut self) -> Result<(), TransportError> {
-        self.inner.try_progress()
-    }
-
-    fn retire(&mut self, before: Tag) {
-        self.inner.retire(before);
-    }
-
-    fn close(&mut self, by: Deadline) -> Result<(), TransportError> {
-        self.inner.close(by)
-    }
-
-    fn counters(&self) -> Counters {
-        self.inner.counters()
     }
 }
 

@@ -1,6 +1,9 @@
 //! A step in several parts: the mean, the memory and the replicas of a step in one, whatever the network does
 //! meanwhile.
 
+#[path = "common/forward.rs"]
+mod forward;
+
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -13,8 +16,10 @@ use gradwire_transports::inbox::InboxLimits;
 use gradwire_transports::layer::{FaultInjector, FaultPlan, LinkSpeed, Throttle};
 use gradwire_transports::local::{LocalLimits, LocalTransport};
 use gradwire_transports::{
-    Counters, Deadline, Membership, Rank, RankSet, Tag, Transport, TransportError, Wanted, local,
+    Deadline, Membership, Rank, RankSet, Tag, Transport, TransportError, Wanted, local,
 };
+
+use forward::forward_to;
 
 /// Every kind of codec, by every route that has a pipeline.
 const CASES: [(&str, Route); 15] = [
@@ -299,24 +304,10 @@ fn a_mean_that_overflows_is_refused_when_it_is_asked_for_and_the_next_step_goes_
 struct Recorder(LocalTransport, Arc<Mutex<String>>);
 
 impl Transport for Recorder {
-    fn rank(&self) -> Rank {
-        self.0.rank()
-    }
-
-    fn membership(&self) -> Membership {
-        self.0.membership()
-    }
+    forward_to!(0);
 
     fn is_fail_stop(&self) -> bool {
         self.0.is_fail_stop()
-    }
-
-    fn max_message_bytes(&self) -> usize {
-        self.0.max_message_bytes()
-    }
-
-    fn envelope_bytes(&self, payload_bytes: usize) -> usize {
-        self.0.envelope_bytes(payload_bytes)
     }
 
     fn send(&mut self, to: Rank, tag: Tag, payload: &[u8], by: Deadline) -> Result<(), TransportError> {
@@ -334,22 +325,6 @@ impl Transport for Recorder {
         let found = self.0.recv_any(wanted, into, by)?;
         self.1.lock().unwrap().push('r');
         Ok(found)
-    }
-
-    fn try_progress(&mut self) -> Result<(), TransportError> {
-        self.0.try_progress()
-    }
-
-    fn retire(&mut self, before: Tag) {
-        self.0.retire(before);
-    }
-
-    fn close(&mut self, by: Deadline) -> Result<(), TransportError> {
-        self.0.close(by)
-    }
-
-    fn counters(&self) -> Counters {
-        self.0.counters()
     }
 }
 

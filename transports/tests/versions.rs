@@ -1,5 +1,8 @@
 //! Ranks of two versions refuse each other by name, on every route.
 
+#[path = "common/forward.rs"]
+mod forward;
+
 use std::thread;
 
 use gradwire::plan::ToPlan;
@@ -8,7 +11,9 @@ use gradwire_transports::collective::Wire;
 use gradwire_transports::exchange::{Exchange, ExchangeError, NewPart, Route, ServerOptions};
 use gradwire_transports::gossip::{Mixer, Topology};
 use gradwire_transports::local::{self, LocalTransport};
-use gradwire_transports::{Counters, Deadline, Membership, Rank, Tag, Transport, TransportError, Wanted};
+use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError, Wanted};
+
+use forward::forward_to;
 
 /// The last byte of every message of this version.
 const VERSION: u8 = 0xe1;
@@ -26,24 +31,10 @@ impl Newer {
 }
 
 impl Transport for Newer {
-    fn rank(&self) -> Rank {
-        self.0.rank()
-    }
-
-    fn membership(&self) -> Membership {
-        self.0.membership()
-    }
+    forward_to!(0);
 
     fn is_fail_stop(&self) -> bool {
         self.0.is_fail_stop()
-    }
-
-    fn max_message_bytes(&self) -> usize {
-        self.0.max_message_bytes()
-    }
-
-    fn envelope_bytes(&self, payload_bytes: usize) -> usize {
-        self.0.envelope_bytes(payload_bytes)
     }
 
     fn send(&mut self, to: Rank, tag: Tag, payload: &[u8], by: Deadline) -> Result<(), TransportError> {
@@ -71,22 +62,6 @@ impl Transport for Newer {
         let received = self.0.recv_any(wanted, into, by)?;
         Self::change(into);
         Ok(received)
-    }
-
-    fn try_progress(&mut self) -> Result<(), TransportError> {
-        self.0.try_progress()
-    }
-
-    fn retire(&mut self, before: Tag) {
-        self.0.retire(before);
-    }
-
-    fn close(&mut self, by: Deadline) -> Result<(), TransportError> {
-        self.0.close(by)
-    }
-
-    fn counters(&self) -> Counters {
-        self.0.counters()
     }
 }
 

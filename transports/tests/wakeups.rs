@@ -1,5 +1,8 @@
 //! How often the driver sleeps in a step: once for each message that the step needs, and never to look.
 
+#[path = "common/forward.rs"]
+mod forward;
+
 use std::sync::Barrier;
 use std::thread;
 
@@ -8,7 +11,9 @@ use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
 use gradwire_transports::collective::Wire;
 use gradwire_transports::exchange::{Exchange, Route, ServerOptions};
 use gradwire_transports::local::{self, LocalTransport};
-use gradwire_transports::{Counters, Deadline, Membership, Rank, Tag, Transport, TransportError, Wanted};
+use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError, Wanted};
+
+use forward::forward_to;
 
 /// Counts the calls in which its rank sleeps.
 struct Counting {
@@ -17,24 +22,10 @@ struct Counting {
 }
 
 impl Transport for Counting {
-    fn rank(&self) -> Rank {
-        self.inner.rank()
-    }
-
-    fn membership(&self) -> Membership {
-        self.inner.membership()
-    }
+    forward_to!(inner);
 
     fn is_fail_stop(&self) -> bool {
         self.inner.is_fail_stop()
-    }
-
-    fn max_message_bytes(&self) -> usize {
-        self.inner.max_message_bytes()
-    }
-
-    fn envelope_bytes(&self, payload_bytes: usize) -> usize {
-        self.inner.envelope_bytes(payload_bytes)
     }
 
     fn send(&mut self, to: Rank, tag: Tag, payload: &[u8], by: Deadline) -> Result<(), TransportError> {
@@ -49,22 +40,6 @@ impl Transport for Counting {
     ) -> Result<(Rank, Tag), TransportError> {
         self.sleeps += 1;
         self.inner.recv_any(wanted, into, by)
-    }
-
-    fn try_progress(&mut self) -> Result<(), TransportError> {
-        self.inner.try_progress()
-    }
-
-    fn retire(&mut self, before: Tag) {
-        self.inner.retire(before);
-    }
-
-    fn close(&mut self, by: Deadline) -> Result<(), TransportError> {
-        self.inner.close(by)
-    }
-
-    fn counters(&self) -> Counters {
-        self.inner.counters()
     }
 }
 
