@@ -78,7 +78,10 @@ impl Listener {
     fn join(&self, py: Python<'_>, addresses: Vec<String>, timeout: f64) -> PyResult<Mesh> {
         let world = u32::try_from(addresses.len()).map_err(|_| value("addresses: too many"))?;
         if self.rank >= world {
-            return Err(value(format!("addresses: expected one for each rank, and {} is none", self.rank)));
+            return Err(value(format!(
+                "addresses: expected one for each rank, and there is none for rank {}",
+                self.rank
+            )));
         }
         let deadline = deadline_in(timeout)?;
         let bound = lock(&self.bound).take().ok_or_else(|| value("join: it was called before"))?;

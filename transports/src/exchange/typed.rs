@@ -22,8 +22,7 @@ use super::report::{Progress, Report, Work};
 /// In every state, [`machine`](Step::machine) moves the messages and [`fail`](Step::fail) tells the others
 /// that this rank's caller has failed. An error of [`work`](Drive::work) ends the step.
 ///
-/// A step that is dropped before it is over stays in progress: [`Exchange::encoded_step`] goes on with one
-/// that is encoded.
+/// Dropping a step early does not end it. Once it is encoded, [`Exchange::encoded_step`] takes it up again.
 ///
 /// # Examples
 /// One rank alone, so that no message travels.
@@ -241,7 +240,7 @@ impl Exchange {
     /// Goes on with a step that is encoded. The memory is the one with which it was encoded.
     ///
     /// # Errors
-    /// `NotStarted`, if there is none.
+    /// `NotStarted`, if no step is encoded.
     pub fn encoded_step<'s, 'm>(
         &'s mut self,
         memory: Option<&'s mut Memory<'m>>,
