@@ -3,9 +3,11 @@
 use crate::codec::{Chosen, gw_codec};
 use crate::frame::gw_frame;
 use crate::layout::gw_layout;
+#[cfg(feature = "heap")]
+use crate::raw::optional_mut;
 use crate::raw::{
     Object, Outcome, Place, Placed, Size, boundary, disjoint, give, give_if_wanted, object, object_mut,
-    optional_mut, slice, slice_mut,
+    slice, slice_mut,
 };
 use crate::results::{
     GW_ENCODE_BUFFER_TOO_SMALL, GW_ENCODE_MEMORY_INCOMPLETE, GW_ENCODE_TOO_LARGE, GW_ERROR_NOTHING_KEPT,
@@ -30,6 +32,7 @@ pub(crate) struct Kept {
 ///
 /// # Safety
 /// As [`object_mut`]. The memory may be left out.
+#[cfg(feature = "heap")]
 pub(crate) unsafe fn beside<'a>(
     memory: *mut gw_memory,
     values: &[f32],
