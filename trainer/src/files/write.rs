@@ -1,7 +1,7 @@
 //! Writing a file whole or not at all.
 
 use std::fs;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
@@ -59,9 +59,14 @@ pub(crate) fn ensure_writable(folder: &Path) -> io::Result<()> {
 
 /// What the system said, without the name of a temporary file.
 fn unwrapped(error: io::Error) -> io::Error {
-    match error.to_string().split_once(" at path ") {
-        Some((said, _)) => io::Error::new(error.kind(), said),
-        None => error,
+    let whole = error.to_string();
+    let said = whole.split_once(" at path ").map_or(whole.as_str(), |(said, _)| said);
+    match error.kind() {
+        ErrorKind::PermissionDenied => {
+            io::Error::new(error.kind(), format!("this user may not write there: {said}"))
+        }
+        _ if said.len() < whole.len() => io::Error::new(error.kind(), said),
+        _ => error,
     }
 }
 
@@ -81,6 +86,19 @@ mod tests {
         assert_eq!(error.unwrap_err().to_string(), "disk on fire");
         assert_eq!(fs::read(&path).unwrap(), b"old");
         assert_eq!(folder.path().read_dir().unwrap().count(), 1);
+    }
+
+    #[test]
+    fn who_may_not_write_is_told_so() {
+        let denied = io::Error::new(
+            ErrorKind::PermissionDenied,
+            "Permission denied (os error 13) at path \"/a/.tmp1\"",
+        );
+        let said = unwrapped(denied);
+        assert_eq!(said.kind(), ErrorKind::PermissionDenied);
+        assert_eq!(said.to_string(), "this user may not write there: Permission denied (os error 13)");
+        let full = unwrapped(io::Error::new(ErrorKind::StorageFull, "no space at path \"/a/.tmp1\""));
+        assert_eq!((full.kind(), full.to_string()), (ErrorKind::StorageFull, "no space".to_owned()));
     }
 
     #[cfg(unix)]
