@@ -33,6 +33,11 @@ pub(crate) fn link(config: &RunConfig) -> Option<Link> {
     config.link_gbps.map(|gbps| Link::from_gbps(gbps, latency_us * 1e-6))
 }
 
+/// A server that sends its mean back as the configuration says.
+fn with_downlink(options: ServerOptions, config: &RunConfig) -> ServerOptions {
+    ServerOptions { downlink: config.downlink.unwrap_or(options.downlink), ..options }
+}
+
 impl Averaging {
     /// What the checked configuration means for gradients that are encoded so.
     pub(crate) fn of(config: &RunConfig, plan: &Plan) -> Self {
@@ -51,8 +56,10 @@ impl Averaging {
             exchange @ (ExchangeKind::Auto | ExchangeKind::Server | ExchangeKind::Gossip) => {
                 match (Exchange::best_route(plan), link(config)) {
                     // Packets go to a server, with options of their own.
-                    (route @ Route::Server(_), _) => route,
-                    _ if exchange == ExchangeKind::Server => Route::Server(ServerOptions::default()),
+                    (Route::Server(options), _) => Route::Server(with_downlink(options, config)),
+                    _ if exchange == ExchangeKind::Server => {
+                        Route::Server(with_downlink(ServerOptions::default(), config))
+                    }
                     (_, Some(link)) => Exchange::route_over(plan, config.workers, &link),
                     (route, None) => route,
                 }

@@ -295,7 +295,10 @@ fn a_job_that_is_killed_at_any_step_ends_with_the_same_bits_whatever_it_remember
         ("none", &["--momentum", "0.9"][..]),
         ("topk:density=0.01", &[]),
         ("topk:density=0.01,values=q4", &["--schedule", "cosine", "--warmup", "5"]),
-        ("topk:density=0.02,unit=tensor,dense_1d=true", &["--exchange", "server"]),
+        (
+            "topk:density=0.02,unit=tensor,dense_1d=true",
+            &["--exchange", "server", "--downlink", "topk:density=0.05,values=q8"],
+        ),
         ("threshold:value=0.01", &["--optimizer", "adamw"]),
         ("topk:density=0.02,values=q4", &["--optimizer", "adamw-updates", "--beta2", "0.95"]),
         ("efsign", &["--optimizer", "adamw", "--local-steps", "2", "--outer-momentum", "0.9"]),

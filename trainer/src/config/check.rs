@@ -5,6 +5,7 @@ use gradwire::state::MemoryChoice;
 use gradwire::{Codec, Spec, UnitPolicy};
 
 use super::adapt::{self, adapt_conflicts, adapt_note};
+use super::downlink::{self, downlink_conflicts};
 use super::parsed::Parsed;
 use super::rules::{self, rules_conflicts};
 use super::{
@@ -56,7 +57,8 @@ fn parsed(settings: &Settings) -> Result<Parsed, ConfigError> {
     };
     let topology = settings.topology.or(codec.is_gossip().then_some(TopologyKind::Ring));
     let adapt = settings.adapt.as_deref().map(|spelling| adapt::read(spelling, &codec.spec)).transpose()?;
-    Ok(Parsed { codec, rules, topology, adapt })
+    let downlink = settings.downlink.as_deref().map(downlink::read).transpose()?;
+    Ok(Parsed { codec, rules, topology, downlink, adapt })
 }
 
 /// Every key on its own.
@@ -248,6 +250,7 @@ fn transport_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     delay_conflicts(config)?;
     pipeline_conflicts(config)?;
     packet_conflicts(config)?;
+    downlink_conflicts(config)?;
     mpi_conflicts(config)
 }
 

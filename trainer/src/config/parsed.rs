@@ -1,5 +1,6 @@
 //! Settings that are more than a word or a number, as they were read.
 
+use gradwire::Spec;
 use gradwire::rules::Rules;
 
 use super::codec::RunCodec;
@@ -11,5 +12,6 @@ pub(super) struct Parsed {
     pub(super) codec: RunCodec,
     pub(super) rules: Option<Rules>,
     pub(super) topology: Option<TopologyKind>,
+    pub(super) downlink: Option<Spec>,
     pub(super) adapt: Option<Adapt>,
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use gradwire::Spec;
 use gradwire::rules::Rules;
 
 use super::codec::RunCodec;
@@ -72,6 +73,12 @@ fields! {
     /// How all-reduce, tree, owners and native send an f32: f32, bf16 [default: f32]
     #[arg(long, hide_possible_values = true, value_name = "KIND", help_heading = EXCHANGE)]
     maybe wire: WireKind;
+    /// Codec of the mean that a server sends back. If it has error feedback, the server keeps the residual.
+    /// none sends dense f32 [default: of serve and join, for sparse frames the coordinates of the mean that
+    /// are not zero, without loss, otherwise the codec of the run; of a server in train, none]
+    #[arg(long, value_name = "SPEC", help_heading = EXCHANGE)]
+    #[kept(serialize_with = "spelled")]
+    parsed downlink: String => Option<Spec>;
     /// Rate of the link between two workers in Gbit/s, above 0. If given, exchange auto takes sparse instead
     /// of all-gather where that is faster. A codec that does not say index= then switches from auto to small
     /// or smallest when sending the extra bits would take longer than coding them [default: not given]

@@ -120,7 +120,7 @@ mod tests {
     fn a_folder_that_is_missing_is_said_to_be_and_no_temporary_file_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let error = write(&folder.path().join("none/file"), |_| Ok(())).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert_eq!(error.kind(), ErrorKind::NotFound);
         assert!(!error.to_string().contains(".gradwire-"), "{error}");
     }
 }

@@ -6,7 +6,7 @@ use gradwire_transports::exchange::{Route, ServerOptions};
 use crate::agreement::Averaging;
 use crate::checkpoint::Found;
 use crate::command::{CHECKPOINT_EVERY, Failure};
-use crate::config::{ConfigError, ExchangeKind, RunConfig, Settings, TransportKind};
+use crate::config::{ConfigError, ExchangeKind, RunConfig, Settings, TransportKind, read_downlink};
 use crate::job::{Job, JobError};
 use crate::process::shell::quoted;
 
@@ -52,19 +52,20 @@ pub(super) fn prepare(config: RunConfig, options: ServerOptions) -> Result<Job, 
 /// where most coordinates are zero.
 const WHAT_IS_NOT_ZERO: &str = "threshold:value=0,memory=none";
 
-/// How means are sent back, as the user spells it, or by default as compressed as the frames that came.
-pub(super) fn downlink(spelling: Option<&str>, config: &RunConfig) -> Result<Spec, JobError> {
-    let (uplink, all) = (config.codec.spec, config.specs());
-    let is_sparse =
-        all.iter().any(|spec| spec.codec.density().is_some() || spec.codec.sparse_values().is_some());
-    match (spelling.or(is_sparse.then_some(WHAT_IS_NOT_ZERO)), uplink.codec) {
-        (Some(spelling), _) => Spec::parse(spelling).map_err(|error| {
-            ConfigError::Codec { spelling: spelling.to_owned(), what: error.to_string() }.into()
-        }),
-        // Values everywhere go back by the codec that they came with. A mean is one frame of one sender.
-        (None, Codec::Gather(_)) => Ok(Spec { packets: None, ..uplink }),
-        (None, _) => Ok(ServerOptions::default().downlink),
+/// How means are sent back: as the user says, or as compressed as the frames that came.
+pub(super) fn downlink(config: &RunConfig) -> Result<Spec, JobError> {
+    if let Some(downlink) = config.downlink {
+        return Ok(downlink);
     }
+    let (uplink, all) = (config.codec.spec, config.specs());
+    if all.iter().any(|spec| spec.codec.density().is_some() || spec.codec.sparse_values().is_some()) {
+        return Ok(read_downlink(WHAT_IS_NOT_ZERO)?);
+    }
+    Ok(match uplink.codec {
+        // Values everywhere go back by the codec that they came with. A mean is one frame of one sender.
+        Codec::Gather(_) => Spec { packets: None, ..uplink },
+        _ => ServerOptions::default().downlink,
+    })
 }
 
 #[cfg(test)]
@@ -75,7 +76,7 @@ mod tests {
 
     fn default_for(codec: &str) -> Spec {
         let settings = Settings { codec: Some(codec.to_owned()), ..Settings::default() };
-        downlink(None, &RunConfig::resolve(&settings).unwrap()).unwrap()
+        downlink(&resolve(settings).unwrap()).unwrap()
     }
 
     #[test]
@@ -105,9 +106,9 @@ mod tests {
         }
         assert_eq!(default_for("qsgd:bits=4,max_packet_bytes=512"), Spec::parse("qsgd:bits=4").unwrap());
         assert_eq!(default_for("randomk:density=0.1"), default_for("topk"));
-        let config = RunConfig::resolve(&Settings::default()).unwrap();
-        assert_eq!(downlink(Some("none"), &config).unwrap().to_string(), "none");
-        assert_eq!(downlink(Some("f16"), &config).unwrap().to_string(), "f16");
-        assert!(downlink(Some("nothing"), &config).is_err());
+        for codec in ["none", "f16", "topk:density=0.5"] {
+            let settings = Settings { downlink: Some(codec.to_owned()), ..Settings::default() };
+            assert_eq!(downlink(&resolve(settings).unwrap()).unwrap(), Spec::parse(codec).unwrap());
+        }
     }
 }

@@ -53,9 +53,6 @@ pub struct JoinArgs {
     keep: KeepArgs,
     #[command(flatten)]
     trace: TraceArgs,
-    /// Codec of the mean that comes back. Give it if the server has it [default: as for serve]
-    #[arg(long, value_name = "SPEC")]
-    downlink: Option<String>,
     /// Seconds after which packets (max_packet_bytes) that did not arrive are not sent again. Give what the
     /// server has [default: they are always sent again]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
@@ -108,7 +105,7 @@ pub(crate) fn join(
         Some(known) => known,
         None => return Ok(writeln!(out, "{}", done(begin.folder()))?),
     };
-    let downlink = downlink(args.downlink.as_deref(), &config)?;
+    let downlink = downlink(&config)?;
     let job =
         prepare(config, ServerOptions { patience: args.patience, downlink, ..ServerOptions::default() })?;
     let workers = job.config.workers;

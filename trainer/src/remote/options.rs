@@ -23,7 +23,7 @@ const MESSAGES: usize = 4096;
 
 /// Everything that must be equal at both ends.
 fn terms(job: &Job, downlink: &Spec) -> Terms {
-    with_settings(Terms::new(&job.layout.as_ref(), &job.spec).with("downlink", downlink), job)
+    with_settings(Terms::new(&job.layout.as_ref(), &job.spec), job).with("downlink", downlink)
 }
 
 /// Bounds from the most that codec, downlink and state can make.

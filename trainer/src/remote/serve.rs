@@ -76,11 +76,6 @@ pub struct ServeArgs {
     begin: BeginArgs,
     #[command(flatten)]
     output: Output,
-    /// Codec of the mean that goes back to the workers. If it has error feedback, the server keeps the
-    /// residual. none sends dense f32 [default: for sparse frames the coordinates of the mean that are not
-    /// zero, without loss; otherwise the codec of the run]
-    #[arg(long, value_name = "SPEC")]
-    downlink: Option<String>,
     /// Scale down a frame whose norm exceeds this multiple of the running median of all norms. The rest of
     /// the frame is lost [default: no cap]
     #[arg(long, value_name = "MULTIPLE")]
@@ -131,7 +126,7 @@ pub(crate) fn serve(
     };
     let workers = config.workers;
     let rules = rules(args, workers)?;
-    let downlink = downlink(args.downlink.as_deref(), &config)?;
+    let downlink = downlink(&config)?;
     let ServeArgs { patience, norm_cap, .. } = *args;
     let quorum = rules.quorum;
     let server = ServerOptions { patience, downlink, quorum, norm_cap, ..ServerOptions::default() };

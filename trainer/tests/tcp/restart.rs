@@ -37,6 +37,7 @@ fn a_run_whose_rank_is_killed_ends_with_the_same_bits_after_all_are_started_agai
     kills(1, &["--codec", "topk:density=0.02,values=q8", "--momentum", "0.9"]);
     kills(0, &["--codec", "topk:density=0.02,values=q4", "--optimizer", "adamw-updates"]);
     kills(2, &["--codec", "dpsgd"]);
+    kills(1, &["--codec", "topk:density=0.02", "--exchange", "server", "--downlink", "bf16:memory=ef"]);
 }
 
 /// Everything that a rank may keep beside its residual comes from rank 0.

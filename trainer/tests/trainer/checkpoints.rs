@@ -70,7 +70,7 @@ fn timeless(metrics: &[Metrics]) -> Vec<Metrics> {
 type Change = fn(&mut Settings);
 
 /// Every kind of memory, optimizer, schedule and controller.
-fn cases() -> [(&'static str, Change); 43] {
+fn cases() -> [(&'static str, Change); 44] {
     let momentum = |settings: &mut Settings| settings.momentum = Some(0.9);
     let adamw = |settings: &mut Settings| settings.optimizer = Some(OptimizerKind::Adamw);
     let updates = |settings: &mut Settings| {
@@ -102,6 +102,10 @@ fn cases() -> [(&'static str, Change); 43] {
         (settings.schedule, settings.warmup) = (Some(ScheduleKind::Cosine), Some(5));
     };
     let server = |settings: &mut Settings| settings.exchange = Some(ExchangeKind::Server);
+    let compressing_server = |settings: &mut Settings| {
+        settings.exchange = Some(ExchangeKind::Server);
+        settings.downlink = Some("topk:density=0.05,values=q8".to_owned());
+    };
     let sparse = |settings: &mut Settings| settings.exchange = Some(ExchangeKind::Sparse);
     let delayed = |settings: &mut Settings| settings.delayed = Some(true);
     let gravac = |settings: &mut Settings| {
@@ -152,6 +156,7 @@ fn cases() -> [(&'static str, Change); 43] {
         ("topk:density=0.01", |_| ()),
         ("topk:density=0.01,values=q4", schedule),
         ("topk:density=0.02,unit=tensor,dense_1d=true", server),
+        ("topk:density=0.02", compressing_server),
         ("threshold:value=0.01", adamw),
         ("topk:density=0.02,values=q4", updates),
         ("none", updates),
