@@ -129,6 +129,36 @@ fn whole_steps_of_two_versions_are_refused_by_every_route() {
     }
 }
 
+/// One worker must not be able to fail the steps of all: what has another version may be damaged.
+#[test]
+fn a_server_makes_the_mean_without_a_worker_of_another_version() {
+    for spelling in ["topk:density=0.1", "none", "none:max_packet_bytes=64"] {
+        let spec = Spec::parse(spelling).unwrap();
+        let end_of = |end: &mut dyn Transport| {
+            let options = ServerOptions { quorum: 2, ..ServerOptions::default() };
+            let mut exchange = Exchange::new(spec, layout(), Route::Server(options)).unwrap().undoing();
+            let (grad, mut mean) = (vec![1.0; layout().len()], vec![0.0; layout().len()]);
+            let mut memory = Memory::for_plan(&spec.to_plan(&layout().as_ref()), &layout().as_ref());
+            let rank = end.rank();
+            exchange.start(end, key(rank), Grad::F32(&grad), memory.as_mut(), Deadline::NEVER)?;
+            exchange.finish(end, &mut mean, memory.as_mut(), Deadline::NEVER)
+        };
+        let [mut server, mut worker, newer] = <[LocalTransport; 3]>::try_from(local::world(3)).unwrap();
+        let mut newer = Newer(newer);
+        thread::scope(|scope| {
+            let newer = scope.spawn(|| end_of(&mut newer));
+            let worker = scope.spawn(|| end_of(&mut worker));
+            let report = end_of(&mut server).unwrap();
+            assert_eq!(report.contributors.iter().collect::<Vec<_>>(), [Rank(0), Rank(1)], "{spelling}");
+            let has_frames = spec.packets.is_none();
+            assert_eq!(report.refused.iter().any(|(rank, _)| *rank == Rank(2)), has_frames, "{spelling}");
+            assert_eq!(worker.join().unwrap().unwrap().contributors, report.contributors);
+            let error = newer.join().unwrap().unwrap_err();
+            assert_eq!(error, ExchangeError::OtherVersion { rank: Rank(0), theirs: 2, own: 1 }, "{spelling}");
+        });
+    }
+}
+
 #[test]
 fn added_parts_of_two_versions_are_refused() {
     for (spelling, route) in [

@@ -113,7 +113,9 @@
 //! # Versions
 //! Every message ends with a byte that has the version of these messages, except for packets, which follow a
 //! message that has it. Ranks of two versions refuse each other by name, with
-//! [`OtherVersion`](ExchangeError::OtherVersion), before they read anything else.
+//! [`OtherVersion`](ExchangeError::OtherVersion), before they read anything else. A server refuses the frame
+//! of such a worker as any that it cannot read, so that no worker can fail the steps of all; without a quorum
+//! it names the version.
 //!
 //! # Conservation
 //! Whatever the mean does not include goes back to the sender's `Memory`: the gradient of a step that

@@ -401,7 +401,6 @@ impl Server {
         };
         step.port.deadline = self.patient_until;
         step.port.failure()?;
-        step.port.require_version()?;
         let collected = if step.packets().is_some() {
             self.add_packets(step, (rank, position), sum)?
         } else {
@@ -503,6 +502,7 @@ impl Server {
         let (arrived, members) = (self.arrived.len(), step.members().len());
         let quorum = if self.options.quorum == 0 { members } else { self.options.quorum };
         if arrived < quorum {
+            step.port.require_version()?;
             if let Some((rank, text)) = self.told.clone() {
                 return Err(ExchangeError::Failed { rank, text });
             }
