@@ -87,10 +87,10 @@ class Frames(Attack):
 
 
 class Garbage(Frames):
-    """Frames of nothing but noise."""
+    """Messages of nothing but noise, up to the version at their end."""
 
     def frame(self, body):
-        return self.draws.randbytes(len(body))
+        return self.draws.randbytes(len(body) - 1) + body[-1:]
 
 
 class Damaged(Frames):

@@ -283,8 +283,8 @@ fn a_void_step_is_undone_by_a_rank_that_the_void_frame_did_not_reach() {
         for (rank, (outcome, residual)) in after.into_iter().enumerate() {
             let error = outcome.unwrap_err();
             let void = ExchangeError::Void { rank: Rank(0), index: 5 };
-            // Whether rank 0 is heard of first, or rank 2, which blames rank 0 if it knows, is a matter of time;
-            // the step failed in any case.
+            // Whether rank 0 is heard of first, or rank 2, which may blame rank 0, is a matter of time; the
+            // step failed in any case.
             let is_told = match rank {
                 0 => matches!(error, ExchangeError::Encode(_)),
                 1 => error == void || matches!(error, ExchangeError::NotAgreed { rank: Rank(0 | 2) }),
