@@ -17,8 +17,8 @@ impl Observer for Nobody {
     fn refused(&mut self, _: u64, _: &str) {}
 }
 
-/// The hash at the end of the same run with threads for workers: codec and that of the mean, how many workers,
-/// and the batch of all.
+/// The hash at the end of the same run with threads for workers: codec and that of the mean, how many
+/// workers, and the batch of all.
 pub(crate) fn in_one_process(
     (codec, downlink): (&str, &str),
     optimizer: &str,
