@@ -278,11 +278,6 @@ impl Gradient {
     pub(crate) fn meets(&self, output: &Output) -> bool {
         self.0.overlaps(output.0.pointer.as_ptr() as usize, output.0.bytes)
     }
-
-    /// Whether any of these values stand in the same memory.
-    pub(crate) fn meets_values(&self, values: &[f32]) -> bool {
-        self.0.overlaps(values.as_ptr() as usize, size_of_val(values))
-    }
 }
 
 /// Memory that Python lends to be written to.
@@ -346,18 +341,6 @@ impl Output {
         self.0.len()
     }
 
-    /// Values, to be read while nobody writes to them.
-    pub(crate) fn grad(&self) -> Grad<'_> {
-        // SAFETY: both constructors of values checked that these are floats, and any bits are a float.
-        Grad::F32(unsafe { self.0.slice() })
-    }
-
-    /// Addresses of its bytes.
-    pub(crate) fn place(&self) -> std::ops::Range<usize> {
-        let start = self.0.pointer.as_ptr() as usize;
-        start..start + self.0.bytes
-    }
-
     pub(crate) fn f32s(&mut self) -> &mut [f32] {
         // SAFETY: a float is any bits, and both constructors of values checked that these are floats.
         unsafe { self.0.slice_mut() }
@@ -371,11 +354,6 @@ impl Output {
     /// Whether any of these bytes stand in the same memory.
     pub(crate) fn meets(&self, bytes: &[u8]) -> bool {
         self.0.overlaps(bytes.as_ptr() as usize, bytes.len())
-    }
-
-    /// Whether any of these values stand in the same memory.
-    pub(crate) fn meets_values(&self, values: &[f32]) -> bool {
-        self.0.overlaps(values.as_ptr() as usize, size_of_val(values))
     }
 }
 

@@ -11,8 +11,8 @@ use crate::fresh::{Fresh, bytes_object};
 use crate::layout::{self, Layout, layout_of};
 use crate::memory::Memory;
 use crate::names::{
-    self, Density, Encoder, Gather, Grad, LayoutRef, MemoryChoice, PacketEncoder, PacketSize, Scratch,
-    Source, Spec, StepKey, Unit,
+    self, Density, Encoder, Gather, LayoutRef, MemoryChoice, PacketEncoder, PacketSize, Scratch, Source,
+    Spec, StepKey, Unit,
 };
 use crate::rounds::{self, LinearRound};
 
@@ -66,32 +66,6 @@ impl Codec {
 
     fn keep_work(&self, work: Work) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(work);
-    }
-
-    /// The frame of the units with these gradients, whose residuals `before` holds. What is kept goes to
-    /// `memory`. The working memory is kept for the next call.
-    pub(crate) fn encode_beside(
-        &self,
-        key: StepKey,
-        layout: &LayoutRef<'_>,
-        units: &[Unit],
-        grads: &[Grad<'_>],
-        before: &names::Memory<'_>,
-        memory: &mut names::Memory<'_>,
-    ) -> Result<Vec<u8>, names::EncodeError> {
-        let codec = &self.spec.codec;
-        let (needed, most) = (codec.scratch_len(units), codec.max_frame_bytes(units));
-        let most = most.ok_or(names::EncodeError::TooLarge)?;
-        let mut work = self.take_work();
-        grow(&mut work.words, needed.words);
-        grow(&mut work.bytes, needed.bytes);
-        grow(&mut work.frame, most);
-        let mut scratch = Scratch { words: &mut work.words, bytes: &mut work.bytes };
-        let frame = &mut work.frame;
-        let encoded = codec.encode_beside(key, layout, units, grads, before, memory, &mut scratch, frame);
-        let frame = encoded.map(|len| work.frame[..len].to_vec());
-        self.keep_work(work);
-        frame
     }
 
     /// The memory has to be the one that the spelling asks for. What only the caller can do is refused.

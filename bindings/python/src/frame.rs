@@ -148,16 +148,7 @@ pub(crate) struct Frame {
     layout: Py<Layout>,
 }
 
-impl Frame {
-    pub(crate) fn parsed(&self) -> &names::Frame<'_> {
-        &self.frame
-    }
-
-    /// Elements of the layout.
-    pub(crate) fn layout_len(&self) -> usize {
-        self.layout.get().layout.len()
-    }
-}
+impl Frame {}
 
 #[pymethods]
 impl Frame {

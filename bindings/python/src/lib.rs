@@ -6,9 +6,9 @@ mod codec;
 mod dlpack;
 mod door;
 mod errors;
-mod exchange;
 mod frame;
 mod fresh;
+mod hook;
 mod layout;
 mod memory;
 mod mesh;
@@ -30,9 +30,9 @@ mod _core {
     #[pymodule_export]
     use super::errors::{DecodeError, EncodeError, ExchangeError};
     #[pymodule_export]
-    use super::exchange::{_carry_over, _encode_beside, _load, _mean, Tensors};
-    #[pymodule_export]
     use super::frame::{Frame, Limits, add, decode, divide, inspect};
+    #[pymodule_export]
+    use super::hook::{Bucket, Handle, Share};
     #[pymodule_export]
     use super::layout::Layout;
     #[pymodule_export]

@@ -3,7 +3,9 @@
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-use gradwire_transports::tcp::{self, Joining, Key, Meeting, Met, Security, TcpError, TcpOptions, Terms};
+use gradwire_transports::tcp::{
+    self, Joining, Key, Meeting, Met, Security, TcpError, TcpOptions, TcpWaker, Terms,
+};
 use gradwire_transports::{Counters, Deadline, Rank, Transport, local};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
@@ -87,13 +89,16 @@ impl Listener {
         let bound = lock(&self.bound).take().ok_or_else(|| value("join: it was called before"))?;
         if world == 1 {
             let end = local::world(1).pop().ok_or_else(|| value("no end"))?;
-            return Ok(Mesh::new(Box::new(end)));
+            return Ok(Mesh::new(Box::new(end), None));
         }
         let mut joining = py.detach(|| bound.begin(&Meeting::Hosts(addresses))).map_err(raised)?;
         loop {
             let until = deadline.earlier(Deadline::after(GLANCE));
             match py.detach(|| joining.wait(until)).map_err(raised)? {
-                Met::All(end) => return Ok(Mesh::new(Box::new(end))),
+                Met::All(end) => {
+                    let waker = end.waker();
+                    return Ok(Mesh::new(Box::new(end), Some(waker)));
+                }
                 Met::Some(others) => joining = others,
             }
             if let Err(signal) = py.check_signals() {
@@ -147,15 +152,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[pyclass(frozen, module = "gradwire")]
 pub(crate) struct Mesh {
     net: Mutex<Option<Box<dyn Transport>>>,
+    /// `None` for a rank alone, who never waits for a message.
+    waker: Option<TcpWaker>,
     rank: u32,
     world: usize,
     process: u32,
 }
 
 impl Mesh {
-    fn new(end: Box<dyn Transport>) -> Self {
+    fn new(end: Box<dyn Transport>, waker: Option<TcpWaker>) -> Self {
         let (rank, world) = (end.rank().0, end.membership().world());
-        Self { net: Mutex::new(Some(end)), rank, world, process: std::process::id() }
+        Self { net: Mutex::new(Some(end)), waker, rank, world, process: std::process::id() }
     }
 
     /// The end, as long as nobody else uses it.
@@ -171,6 +178,12 @@ impl Mesh {
             Err(TryLockError::Poisoned(net)) => Ok(net.into_inner()),
             Err(TryLockError::WouldBlock) => Err(PyRuntimeError::new_err("mesh: another thread is using it")),
         }
+    }
+
+    /// The end itself, for the thread that owns it from now on. The mesh is as if it were closed.
+    pub(crate) fn take(&self) -> PyResult<(Box<dyn Transport>, Option<TcpWaker>)> {
+        let end = self.lend()?.take();
+        Ok((end.ok_or_else(|| PyRuntimeError::new_err("mesh: it is closed"))?, self.waker.clone()))
     }
 
     fn counters(&self) -> PyResult<Counters> {

@@ -1,17 +1,17 @@
 //! Every name that this package takes from the codec crate, and every way of asking it that may yet change,
 //! so that a move there is one edit here.
 
-pub(crate) use gradwire::arithmetic::{clear, divide};
+pub(crate) use gradwire::arithmetic::{divide, first_non_finite};
 pub(crate) use gradwire::experiments::{
     BodyOutline, EncodeBody, Experiment, Keys, OwnCodec, ParseBody, Refused, UnitBody,
 };
-pub(crate) use gradwire::format::{CodecId, Divisor, FrameUnit, Header, Limit, UnitInfo, frame_extent};
+pub(crate) use gradwire::format::{CodecId, Divisor, Header, Limit, UnitInfo, frame_extent};
 pub(crate) use gradwire::half::{bf16, f16};
 pub(crate) use gradwire::packets::{PacketEncoder, PacketSize};
 pub(crate) use gradwire::plan::Plan;
 pub(crate) use gradwire::registry::{Law, LinearCodec};
 pub(crate) use gradwire::rounds::{Payload, Reduction, Round, RoundBuffers};
-pub(crate) use gradwire::state::{MemoryChoice, UnitState};
+pub(crate) use gradwire::state::{MemoryChoice, Snapshot, UnitState};
 pub(crate) use gradwire::{
     Codec, DecodeError, Decoder, Density, EncodeError, Encoder, Frame, Gather, Grad, Layout, LayoutRef,
     Limits, Memory, Scratch, Source, Spec, SpecError, StepKey, Tensor, Unit,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use gradwire::arithmetic::gain::Gain;
 use gradwire::{Grad, Memory, Selection, StepKey};
 
-use super::driven::{HasPort, Machine};
+use super::driven::HasPort;
 use super::error::ExchangeError;
 use super::fit::packets_of;
 use super::means::Means;
@@ -35,7 +35,7 @@ pub struct Setting {
 /// A message to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing<'a> {
-    /// Its number, for [`Machine::sent`].
+    /// Its number, for [`Machine::sent`](super::Machine::sent).
     pub id: u64,
     /// Its receiver.
     pub to: Rank,
@@ -319,9 +319,7 @@ impl HasPort for Exchange {
     fn frame(&self, part: usize, place: usize) -> &[u8] {
         with_route!(&self.route, route => route.frame(part, place))
     }
-}
 
-impl Machine for Exchange {
     fn spend(&mut self, work: Work, time: Duration) {
         *match work {
             Work::Encode => &mut self.clock.encode,

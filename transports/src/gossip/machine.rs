@@ -285,9 +285,7 @@ impl HasPort for Mixer {
     fn frame(&self, _: usize, _: usize) -> &[u8] {
         &[]
     }
-}
 
-impl Machine for Mixer {
     fn spend(&mut self, work: Work, time: Duration) {
         *match work {
             Work::Exchange => &mut self.step.exchange,

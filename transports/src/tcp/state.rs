@@ -112,6 +112,11 @@ impl Outbox {
         self.payload_bytes = self.payload_bytes.saturating_sub(frame.bytes.len() - MESSAGE_HEADER);
     }
 
+    /// Whether nothing is left to be written.
+    pub(super) fn is_written(&self) -> bool {
+        self.messages == 0
+    }
+
     pub(super) fn clear(&mut self) {
         *self = Self::new(self.limits);
     }

@@ -14,7 +14,7 @@ use super::error::TcpError;
 use super::frame::MESSAGE_HEADER;
 use super::inlet::{PIECE, SEAL};
 use super::options::{Meeting, Security, TcpOptions};
-use super::state::{Shared, Standing};
+use super::state::{Peer, Shared, Standing};
 use crate::counters::{Counters, Traffic};
 use crate::error::TransportError;
 use crate::rank::{Membership, Rank, RankSet};
@@ -216,7 +216,7 @@ impl Joining {
     }
 }
 
-/// Ends the wait of a [`TcpTransport`] from another thread.
+/// Ends the wait of a [`TcpTransport`] from another thread, and waits for what it sent.
 #[derive(Clone, Debug)]
 pub struct TcpWaker(Arc<Shared>);
 
@@ -226,6 +226,22 @@ impl TcpWaker {
     /// wait.
     pub fn wake(&self) {
         self.0.mailbox.wake();
+    }
+
+    /// Waits until every message that was sent has been handed to the operating system, which delivers it
+    /// even if this process ends, or its receiver is gone. Returns whether that is so at the deadline.
+    pub fn flush(&self, deadline: Deadline) -> bool {
+        let mut state = self.0.lock();
+        loop {
+            let is_written = |peer: &Peer| peer.standing == Standing::Gone || peer.outbox.is_written();
+            if state.is_stopped || state.peers.iter().all(is_written) {
+                return true;
+            }
+            if deadline.has_passed() {
+                return false;
+            }
+            state = self.0.wait(state, deadline);
+        }
     }
 }
 

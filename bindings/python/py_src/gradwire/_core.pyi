@@ -73,11 +73,9 @@ __all__ = [
     "Memory",
     "Mesh",
     "UnitSource",
-    "_Tensors",
-    "_carry_over",
-    "_encode_beside",
-    "_load",
-    "_mean",
+    "_Bucket",
+    "_Engine",
+    "_Share",
     "add",
     "decode",
     "divide",
@@ -376,21 +374,63 @@ def register(
 ) -> None: ...
 
 # For gradwire.torch.
-def _carry_over(codec: Codec, before: Memory, memory: Memory, units: Sequence[tuple[int, int, int, bool]]) -> None: ...
-def _encode_beside(
-    codec: Codec,
-    before: Memory,
-    memory: Memory,
-    tensors: _Tensors,
-    *,
-    step: int,
-    seed: int,
-    rank: int,
-    sources: Sequence[tuple[int, NDArray[Any]]] = ...,
-) -> tuple[bytes, list[bool]]: ...
-def _load(targets: Sequence[NDArray[Any]], tensors: Sequence[NDArray[Any]]) -> list[bool]: ...
-def _mean(frames: Sequence[Frame], contributors: int, tensors: _Tensors) -> bool: ...
+_Where: TypeAlias = tuple[int, float | None, float | None, bool, Literal["none", "holds", "nothing"]]
 
 @final
-class _Tensors:
-    def __new__(cls, tensors: Sequence[NDArray[Any]], units: Sequence[tuple[int, int, int, bool]]) -> _Tensors: ...
+class _Share:
+    def __new__(cls, lane: int, tensors: Sequence[tuple[int, int, int, int]]) -> _Share: ...
+
+@final
+class _Bucket:
+    def __new__(
+        cls,
+        index: int,
+        is_last: bool,
+        *,
+        done: Callable[[bytes], None],
+        keep: object,
+        agreed: int = 0,
+        opening: tuple[Sequence[int], Sequence[Codec], float | None, float | None] | None = None,
+        shares: Sequence[_Share] = ...,
+        elsewhere: Sequence[tuple[int, int, int]] = ...,
+        elements: int = 0,
+        used: bytes = ...,
+        parameters: Sequence[tuple[int, int]] = ...,
+        failure: BaseException | None = None,
+        fetch: Callable[[], tuple[Sequence[_Share], Sequence[tuple[int, int]]]] | None = None,
+        store: Callable[[bool], None] | None = None,
+        trace: Callable[[str], object] | None = None,
+    ) -> _Bucket: ...
+    @property
+    def index(self) -> int: ...
+
+@final
+class _Engine:
+    def __new__(
+        cls,
+        mesh: Mesh,
+        lanes: Sequence[tuple[Codec, Layout, Sequence[_Unit], bool, str]],
+        names: Sequence[str],
+        after: Callable[[int, float | None], int | None],
+        seed: int,
+        timeout: float,
+    ) -> _Engine: ...
+    @property
+    def is_pending(self) -> bool: ...
+    def give(self, bucket: _Bucket) -> bool: ...
+    def wait(self, for_means: bool) -> bool: ...
+    def idle_seconds(self) -> float: ...
+    def failure(self) -> tuple[str, str, list[int], int, BaseException | None] | None: ...
+    def break_off(self, text: str) -> bool: ...
+    def fail(self, text: str) -> None: ...
+    def progress(self) -> _Where: ...
+    def read(self, memories: Sequence[tuple[int, Memory]]) -> _Where: ...
+    def load(self, memories: Sequence[tuple[int, Memory]], step: int, scale: float | None, lr: float | None) -> None: ...
+    def rescale(self, ratio: float) -> None: ...
+    def is_discardable(self, lane: int) -> bool: ...
+    def discard(self) -> None: ...
+    def norm(self, lanes: Sequence[int]) -> float: ...
+    def totals(self) -> dict[str, float]: ...
+    def before_fork(self, seconds: float) -> None: ...
+    def after_fork(self) -> bool: ...
+    def close(self) -> None: ...

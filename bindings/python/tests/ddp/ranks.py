@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from gradwire.torch._engine import Engine
+from gradwire.torch._engine import Bucket, Engine
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["pytest", "torch._dynamo", "torch.optim", "torch.nn.parallel", "gradwire.torch"])
@@ -173,12 +173,21 @@ def ddp(model: nn.Module, **options: Any) -> DistributedDataParallel:
     return DistributedDataParallel(model, **options)
 
 
-def join_buckets(hook: Engine) -> None:
-    """From the next step on, all buckets share a message. After a step, at all ranks."""
-    hook._wait()
-    hook._joins.end_step = lambda is_possible: None  # type: ignore[method-assign]
-    hook._joins.buckets = frozenset(range(max(hook._joins._tensors)))
-    hook._await(0)
+def broken(*_: Any) -> Any:
+    """What the thread of an engine raises where a test wants it to fail."""
+    raise MemoryError("no room")
+
+
+def break_engine(hook: Engine, what: str, where: Callable[[Bucket], bool] = lambda job: True) -> None:
+    """From now on the thread of the engine raises in some buckets: ``on_encode`` or ``on_decode``."""
+    hand_over = hook._hand_over
+
+    def handed_over(job: Bucket) -> None:
+        if where(job):
+            setattr(job, what, broken)
+        hand_over(job)
+
+    hook._hand_over = handed_over  # type: ignore[method-assign]
 
 
 def parameters(model: nn.Module) -> bytes:

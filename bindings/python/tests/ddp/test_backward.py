@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from ranks import ddp, join_buckets, parameters, results
+from ranks import break_engine, ddp, parameters, results
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -16,8 +16,6 @@ import gradwire.torch
 from gradwire.torch import _tap
 
 STEPS = 5
-#: From this step on, all buckets share a message, where they are to. A static graph has its buckets from step 2 on.
-JOINS = 3
 #: In this one rank 1 fails, where it is to.
 FAILS = 3
 
@@ -222,23 +220,8 @@ WAYS: dict[str, Way] = {
 }
 
 
-def broken(*_: Any) -> Any:
-    raise MemoryError("no room for the last bucket")
-
-
-def fail_at_the_last_bucket(hook: Any, how: str) -> None:
-    shares = hook._shares
-
-    def watched(job: Any) -> Any:
-        if job.is_last:
-            setattr(hook, how, broken)
-        return shares(job)
-
-    hook._shares = watched
-
-
-def walk(rank: int, way: Way, codec: str | None, joins: bool, fails: str = "") -> tuple[Any, ...]:
-    """Some steps: the parameters, how many steps the hook made, whether it shared messages, and what ended it."""
+def walk(rank: int, way: Way, codec: str | None, fails: str = "") -> tuple[Any, ...]:
+    """Some steps: the parameters, how many steps the hook made, and what ended it."""
     _tap.LEAST_ELEMENTS = 0
     build, options, backward = way
     model = build()
@@ -249,31 +232,27 @@ def walk(rank: int, way: Way, codec: str | None, joins: bool, fails: str = "") -
     try:
         for step in range(STEPS):
             optimizer.zero_grad()
-            if hook and joins and step == JOINS:
-                join_buckets(hook)
             if hook and fails and step == FAILS and rank == 1:
-                fail_at_the_last_bucket(hook, fails)
+                break_engine(hook, fails, lambda job: job.is_last)
             backward(parallel, data(step, rank))
             optimizer.step()
     except Exception as error:
         raised = f"{step} {type(error).__name__}: {str(error).splitlines()[0]}"
     if not hook:
-        return parameters(model), 0, False, raised
-    shared = bool(hook._joins.buckets)
+        return parameters(model), 0, raised
     steps = hook.step
     hook.close()
-    return parameters(model), steps, shared, raised
+    return parameters(model), steps, raised
 
 
 def walked(rank: int, world: int) -> dict[str, dict[str, tuple[Any, ...]]]:
     return {
         name: {
-            "all-reduce": walk(rank, way, None, False),
-            "none": walk(rank, way, "none", False),
-            "apart": walk(rank, way, "topk:density=0.1", False),
-            "joined": walk(rank, way, "topk:density=0.1", True),
-            "failed": walk(rank, way, "topk:density=0.1", False, "_encode_beside"),
-            "failed, joined": walk(rank, way, "topk:density=0.1", True, "_decode"),
+            "all-reduce": walk(rank, way, None),
+            "none": walk(rank, way, "none"),
+            "sparse": walk(rank, way, "topk:density=0.1"),
+            "failed": walk(rank, way, "topk:density=0.1", "on_encode"),
+            "failed late": walk(rank, way, "topk:density=0.1", "on_decode"),
         }
         for name, way in WAYS.items()
     }
@@ -290,7 +269,7 @@ def floats(values: bytes) -> torch.Tensor:
 
 def is_refused(way: str, two_ranks: Any) -> bool:
     """Whether DDP raises without the hook."""
-    return bool(two_ranks[0][way]["all-reduce"][3])
+    return bool(two_ranks[0][way]["all-reduce"][2])
 
 
 def drifts(way: str, two_ranks: Any) -> bool:
@@ -302,29 +281,28 @@ def drifts(way: str, two_ranks: Any) -> bool:
 def test_every_backward_that_ddp_takes_is_taken(way: str, two_ranks: Any) -> None:
     plain, none = two_ranks[0][way]["all-reduce"], two_ranks[0][way]["none"]
     for rank in two_ranks:
-        found = {how: rank[way][how] for how in ("all-reduce", "none", "apart", "joined")}
+        found = {how: rank[way][how] for how in ("all-reduce", "none", "sparse")}
         if drifts(way, two_ranks):
-            assert all(one[3].startswith("1 ReplicasDifferError") for how, one in found.items() if how != "all-reduce")
+            assert all(one[2].startswith("1 ReplicasDifferError") for how, one in found.items() if how != "all-reduce")
             continue
         # What DDP refuses, it refuses with the hook, in the same step and words.
-        assert {one[3] for one in found.values()} == {plain[3]}
+        assert {one[2] for one in found.values()} == {plain[2]}
         if is_refused(way, two_ranks):
             continue
         assert found["none"][0] == none[0]
         torch.testing.assert_close(floats(found["none"][0]), floats(plain[0]))
-        assert found["apart"][0] == found["joined"][0]
-        assert found["joined"][2], "no bucket has shared a message"
-        assert found["apart"][1] == found["joined"][1] == none[1] >= STEPS
+        assert found["sparse"][0] == two_ranks[0][way]["sparse"][0]
+        assert found["sparse"][1] == none[1] >= STEPS
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_failure_at_the_last_bucket_is_raised_by_that_backward(way: str, two_ranks: Any) -> None:
     if is_refused(way, two_ranks) or drifts(way, two_ranks):
         pytest.skip("DDP refuses it, or its replicas drift apart")
-    for how in ("failed", "failed, joined"):
+    for how in ("failed", "failed late"):
         waited, failed = (rank[way][how] for rank in two_ranks)
-        assert failed[3] == f"{FAILS} MemoryError: no room for the last bucket", how
-        assert waited[3].startswith(f"{FAILS} PeerFailedError: step "), how
+        assert failed[2] == f"{FAILS} MemoryError: no room", how
+        assert waited[2].startswith(f"{FAILS} PeerFailedError: step "), how
         # No rank has stepped with gradients of its own.
         assert waited[0] == failed[0], how
 

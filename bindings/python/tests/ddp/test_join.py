@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ranks import Net, Raised, ddp, loss_of, parameters, results, run
+from ranks import Net, Raised, break_engine, ddp, loss_of, parameters, results, run
 
 import gradwire.torch
 
@@ -86,12 +86,8 @@ def fails(rank: int, world: int) -> None:
     with parallel.join():
         for step in range(2 + 3 * rank):
             if step == 3:
-                hook._encode = _broken  # type: ignore[method-assign]
+                break_engine(hook, "on_encode")
             loss_of(parallel, step, rank).backward()
-
-
-def _broken(*_: Any) -> Any:
-    raise MemoryError("no room to encode")
 
 
 def test_a_failure_reaches_ranks_that_ran_out() -> None:
@@ -100,4 +96,4 @@ def test_a_failure_reaches_ranks_that_ran_out() -> None:
     assert failed.name == "MemoryError"
     assert isinstance(idle, Raised)
     assert idle.name == "PeerFailedError"
-    assert "step 3: another rank failed: rank 1: MemoryError: no room to encode" in idle.text
+    assert "step 3: another rank failed: rank 1: MemoryError: no room" in idle.text

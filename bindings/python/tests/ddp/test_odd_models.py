@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from ranks import Net, Raised, batch, ddp, join_buckets, loss_of, parameters, results, run
+from ranks import Net, Raised, batch, ddp, loss_of, parameters, results, run
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -45,7 +45,7 @@ def data(step: int, rank: int) -> torch.Tensor:
 
 
 def train(model: nn.Module, rank: int, codec: str | None, is_optimizer: bool = False, **options: Any) -> bytes:
-    """The parameters after four steps, in the last of which all buckets share a message."""
+    """The parameters after four steps."""
     inner = torch.optim.SGD(model.parameters(), lr=0.1)
     if is_optimizer:
         assert codec
@@ -56,8 +56,6 @@ def train(model: nn.Module, rank: int, codec: str | None, is_optimizer: bool = F
         optimizer = inner
         exchange = codec and gradwire.torch.compress(run, codec, check_every=1, timeout=8)
     for step in range(4):
-        if exchange and step == 3:
-            join_buckets(exchange)
         optimizer.zero_grad()
         run(data(step, rank)).square().mean().backward()
         optimizer.step()
@@ -131,7 +129,6 @@ def defaults(rank: int, world: int, build: Callable[[], nn.Module] = Net) -> byt
             assert all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in state["residual"].values())
             assert hook.stats().skipped_steps == 1
         assert hooks[0].residual("inner.weight").dtype == torch.float32
-        hooks[0]._wire.dense_seconds(1000)
         for hook in (*hooks, optimizer.exchange):
             hook.close()
     return b"".join(bits)

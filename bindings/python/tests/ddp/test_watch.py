@@ -1,59 +1,25 @@
-"""Which rank is named as lost, and what is said of a compression that does not pay: without processes."""
+"""How a lost rank is named, and what is said of a compression that does not pay: without processes."""
 
 from __future__ import annotations
-
-import threading
 
 import pytest
 
 from gradwire.torch._advice import STEPS, Took, advice
-from gradwire.torch._watch import Watch
+from gradwire.torch._errors import PeerLostError, error_of
 
 
-class Shelf:
-    """A store in one process."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, bytes] = {}
-
-    def set(self, key: str, value: str, /) -> None:
-        self.values[key] = value.encode()
-
-    def get(self, key: str, /) -> bytes:
-        return self.values[key]
-
-    def check(self, keys: list[str], /) -> bool:
-        return all(key in self.values for key in keys)
-
-
-class Broken(Shelf):
-    def check(self, keys: list[str], /) -> bool:
-        raise RuntimeError("the store is gone")
-
-
-class Hanging(Shelf):
-    def check(self, keys: list[str], /) -> bool:
-        return threading.Event().wait(1000)
-
-
-def test_ranks_that_wait_are_not_missing() -> None:
-    shelf = Shelf()
-    watches = [Watch(shelf, rank, 4, timeout=60) for rank in range(4)]
-    for rank in (0, 2, 3):
-        watches[rank].begin(7)
-    # Rank 0 fails at once; the others wait, and say so after a while. Rank 1 waited in an earlier step.
-    shelf.set("gradwire/waits/1", "6")
-    assert watches[0].missing() == [1]
-    assert watches[3].missing() == [1]
-
-
-@pytest.mark.parametrize("store", [Broken(), Hanging(), None])
-def test_a_store_that_does_not_answer_names_nobody(store: Shelf | None) -> None:
-    assert Watch(store, 0, 4, timeout=0.5).missing() == []
-
-
-def test_of_two_ranks_it_is_the_other() -> None:
-    assert Watch(None, 1, 2, timeout=60).missing() == [0]
+@pytest.mark.parametrize(
+    ("ranks", "text"),
+    [
+        ([1], "step 7, bucket 2: rank 1 did not answer within 60 s, or the connection ended: too late"),
+        ([1, 3], "step 7, bucket 2: ranks 1, 3 did not answer within 60 s, or a connection ended: too late"),
+        ([], "step 7, bucket 2: a rank did not answer within 60 s, or a connection ended: too late"),
+    ],
+)
+def test_ranks_that_did_not_come_are_named(ranks: list[int], text: str) -> None:
+    error = error_of(("peer lost", "too late", ranks, 2, None), 7, 60.0)
+    assert isinstance(error, PeerLostError)
+    assert (str(error), error.ranks) == (text, tuple(ranks))
 
 
 def steps(encode: float, exchange: float, decode: float) -> list[Took]:

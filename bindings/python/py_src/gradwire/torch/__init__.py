@@ -54,6 +54,9 @@ def compress(
     density: Callable[[int], float] | None = None,
     allow_untested: bool = False,
     discardable: bool = False,
+    network: str | None = None,
+    encrypt: bool | None = None,
+    wire: str = "f32",
 ) -> Hook:
     """Sends the gradients of a DDP model through a codec. Call it once, before the first backward, at all ranks.
 
@@ -91,6 +94,9 @@ def compress(
         density=density,
         allow_untested=allow_untested,
         discardable=discardable,
+        network=network,
+        encrypt=encrypt,
+        wire=wire,
     )
     hook = Hook(ddp, options)
     try:

@@ -17,8 +17,8 @@ class Forks(Protocol):
     def before_fork(self) -> None:
         """In the process that forks."""
 
-    def after_fork(self) -> None:
-        """In the child."""
+    def after_fork(self, is_child: bool) -> None:
+        """In both processes."""
 
 
 #: Those that are told of forks, as long as they live.
@@ -30,10 +30,10 @@ def _before() -> None:
         one.before_fork()
 
 
-def _after() -> None:
+def _after(is_child: bool) -> None:
     for one in list(known):
-        one.after_fork()
+        one.after_fork(is_child)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_child=_after)
+    os.register_at_fork(before=_before, after_in_parent=lambda: _after(False), after_in_child=lambda: _after(True))

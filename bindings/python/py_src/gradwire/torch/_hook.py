@@ -67,13 +67,13 @@ class Hook(Engine):
             self._describe(job, bucket)
         except BaseException as failure:
             job.failure = failure
-        if not is_idle and (job.is_last or job.failure is not None or self._failure is not None):
+        if not is_idle and (job.is_last or job.failure is not None or self._error() is not None):
             # Runs at the end of the backward that completed the last bucket: DDP takes the means there, right after this, and
             # a failure is raised under its own name. Backwards before it, of other losses or of a reentrant checkpoint, end
             # without, as a bucket of theirs may share a message with one that comes later.
             torch.autograd.Variable._execution_engine.queue_callback(self._finish)
         self._hand_over(job)
-        if is_idle and (job.is_last or self._failure is not None):
+        if is_idle and (job.is_last or self._error() is not None):
             # There is no backward to raise a failure in, and a future would hide it.
             self._await_means()
         return future

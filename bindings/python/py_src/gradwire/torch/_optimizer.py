@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -66,6 +67,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
         density: Callable[[int], float] | None = None,
         allow_untested: bool = False,
         discardable: bool = False,
+        network: str | None = None,
+        encrypt: bool | None = None,
+        wire: str = "f32",
     ) -> None:
         """The base class is not called: what it holds is the wrapped optimizer's."""
         if not isinstance(optimizer, torch.optim.Optimizer):
@@ -92,6 +96,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
             density=density,
             allow_untested=allow_untested,
             discardable=discardable,
+            network=network,
+            encrypt=encrypt,
+            wire=wire,
         )
         settings = {"bucket_cap_mb": bucket_cap_mb, "backward_passes_per_step": backward_passes_per_step}
         parent = group if group is not None else dist.group.WORLD
@@ -108,7 +115,15 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._marks: list[Any] = []
         self._passes = 0
         self._is_exchanged = self._is_local = False
-        self._handles = [tensor.parameter.register_post_accumulate_grad_hook(self._on_gradient) for tensor in tensors]
+        # Parameters do not keep the optimizer, which keeps them.
+        on_gradient = weakref.WeakMethod(self._on_gradient)
+
+        def call(parameter: torch.Tensor) -> None:
+            method = on_gradient()
+            if method is not None:
+                method(parameter)
+
+        self._handles = [tensor.parameter.register_post_accumulate_grad_hook(call) for tensor in tensors]
 
     # Beside backward.
 
@@ -170,6 +185,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         jobs, self._jobs, self._passes = self._jobs, [], 0
         self.exchange._finish()
         for job, tensors in zip(jobs, self._buckets, strict=True):
+            self.exchange._fill_absent(job)
             for tensor, gradient in zip(tensors, job.gradients, strict=True):
                 if tensor.parameter.grad is None and gradient is not None:
                     # Another rank used it.

@@ -44,6 +44,11 @@ class Options:
     allow_untested: bool = False
     #: Whether codecs that change their memory in place keep what it held before each step.
     discardable: bool = False
+    #: The interface or address by which ranks reach each other, and whether what they send is encrypted.
+    network: str | None = None
+    encrypt: bool | None = None
+    #: How the payloads of linear codecs travel.
+    wire: str = "f32"
 
     def __post_init__(self) -> None:
         """Refuses what is not allowed. What codecs and rules say is checked where it is parsed."""
@@ -71,6 +76,12 @@ class Options:
             raise type_error("density", self.density, "a function of the step; a fixed density stands in the codec's spelling")
         flag("allow_untested", self.allow_untested)
         flag("discardable", self.discardable)
+        if self.network is not None:
+            spelling("network", self.network, "the name of an interface or an address")
+        if self.encrypt is not None:
+            flag("encrypt", self.encrypt)
+        if self.wire not in ("f32", "bf16"):
+            raise ValueError(f"wire={self.wire!r}: expected 'f32' or 'bf16'")
 
     def density_at(self, step: int) -> float | None:
         """What the user's function says, if there is one."""

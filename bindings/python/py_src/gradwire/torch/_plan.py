@@ -7,12 +7,9 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from gradwire import Codec, Layout, Memory
-from gradwire._core import _carry_over
 
 Unit: TypeAlias = tuple[int, int, int, bool]
 Kind: TypeAlias = Literal["frames", "rounds", "sum"]
@@ -36,18 +33,10 @@ class Named:
 
 @dataclass(frozen=True, eq=False)
 class Slot:
-    """Where a tensor stands in the flat gradient of its group, and the unit that it is."""
+    """Where a tensor stands in the layout of its group: the unit that it is."""
 
     tensor: Named
     unit: Unit
-    #: Its elements in the flat gradient, twice over the same memory.
-    flat: torch.Tensor
-    array: NDArray[np.float32]
-
-    @property
-    def range(self) -> slice:
-        """Its elements in the flat gradient."""
-        return slice(self.unit[1], self.unit[1] + self.unit[2])
 
 
 def codec_of(spelling: str, dense_below: int) -> Codec:
@@ -85,104 +74,33 @@ def _ruled(pattern: str, spelling: str, dense_below: int) -> Codec:
 
 
 class Group:
-    """Tensors that are sent with one codec: their flat gradient, and what is kept for them."""
+    """Tensors that are sent with one codec. The engine has a lane for them, with what is kept for them."""
 
-    def __init__(self, codec: Codec, tensors: Sequence[Named], *, discardable: bool = False) -> None:
-        """Begins with nothing kept."""
+    def __init__(self, codec: Codec, tensors: Sequence[Named], lane: int) -> None:
+        """With the number of the lane."""
         self.codec = codec
-        self._is_copied_late = discardable
+        self.lane = lane
         self.kind: Kind = "sum" if codec.name == "none" else "rounds" if codec.is_linear else "frames"
         self.layout = Layout([(tensor.name, tensor.shape) for tensor in tensors])
         units = {unit[1]: unit for unit in codec.units(self.layout)}
         self.slots: list[Slot] = []
-        self.flat = torch.zeros(sum(tensor.parameter.numel() for tensor in tensors), dtype=torch.float32, device=CPU)
-        self.array: NDArray[np.float32] = self.flat.numpy()
         start = 0
         for tensor in tensors:
             size = tensor.parameter.numel()
             dense = units[start][3] if start in units and len(units) == len(tensors) else False
-            flat = self.flat[start : start + size]
-            self.slots.append(Slot(tensor, (tensor.position, start, size, dense), flat, flat.numpy()))
+            self.slots.append(Slot(tensor, (tensor.position, start, size, dense)))
             start += size
         self.units = [slot.unit for slot in self.slots]
-        keeps = self.kind != "sum" and codec.memory != "none"
-        self.memory = Memory(codec, self.layout, units=self.units) if keeps else None
-        self.before = Memory(codec, self.layout, units=self.units) if keeps else None
-        #: Whether a step writes its residual to a memory of its own, and leaves the memory that it began with as it was. With
-        #: error feedback it can: a frame is that of gradient + residual, in whichever memory either of them stands.
-        self.is_beside = self.kind == "frames" and codec.memory == "ef"
-        # Whether a step is under way: `before` holds what was kept when it began, until it holds or is undone.
-        self._is_open = False
-        # Otherwise: whether both memories hold the same.
-        self._is_kept = True
-        # In a step under way that writes beside: the units, by number, that it has not written yet.
-        self._numbers = frozenset(unit[0] for unit in self.units)
-        self._left: frozenset[int] = frozenset()
+        self.keeps = self.kind != "sum" and codec.memory != "none"
 
     @property
     def names(self) -> list[str]:
         """The names of its tensors, in the order of the model."""
         return [slot.tensor.name for slot in self.slots]
 
-    @property
-    def kept(self) -> Memory | None:
-        """What is kept after the last step that holds, also while another one is under way."""
-        return self.before if self._is_open else self.memory
-
-    def begin_step(self) -> None:
-        """From here on the memory changes. What it held stays in `before`, for a step that comes to nothing."""
-        self._is_open = True
-        if self.is_beside:
-            self.memory, self.before = self.before, self.memory
-            self._left = self._numbers
-        else:
-            self._copy()
-            self._is_kept = False
-
-    def wrote(self, numbers: frozenset[int]) -> None:
-        """The step under way has written the units with these numbers to a memory beside."""
-        self._left -= numbers
-
-    def end_step(self) -> None:
-        """The step holds: what it did not write stays as it was. Beside the forward pass, as this may copy."""
-        if self.is_beside and self._left and self.memory is not None and self.before is not None:
-            left = [unit for unit in self.units if unit[0] in self._left]
-            _carry_over(self.codec, self.before, self.memory, left)
-            self._left = frozenset()
-        elif not self.is_beside and not self._is_copied_late:
-            self._copy()
-        self._is_open = False
-
-    @property
-    def is_discardable(self) -> bool:
-        """Whether what was kept before the last step is still there."""
-        return self.memory is None or self.is_beside or self._is_copied_late
-
-    def undo_step(self) -> None:
-        """Returns to what the memory held when the step began."""
-        self.memory, self.before = self.before, self.memory
-        self._is_open = False
-        self._left = frozenset()
-        self._is_kept = False
-        if self.is_beside and self.before is not None:
-            # It may hold a gradient that is not finite.
-            self.before.clear()
-
-    def _copy(self) -> None:
-        if self.memory is not None and self.before is not None and not self._is_kept:
-            self.before.copy_from(self.memory)
-            self._is_kept = True
-
-    def rescale(self, ratio: float) -> None:
-        """Multiplies what is kept back."""
-        if self.memory is not None:
-            self.memory.rescale(ratio)
-            self._is_kept = False
-
-    def replace(self, memory: Memory) -> None:
-        """Goes on with another memory."""
-        self.memory = memory
-        self._is_kept = False
+    def new_memory(self) -> Memory:
+        """A memory that holds nothing."""
+        return Memory(self.codec, self.layout, units=self.units)
 
 
 @dataclass
@@ -193,16 +111,6 @@ class Part:
     slots: list[Slot] = field(default_factory=list)
     # Of each slot, where its gradient stands among those of the bucket.
     places: list[int] = field(default_factory=list)
-    runs: list[slice] = field(default_factory=list)
-
-    def find_runs(self) -> None:
-        """Joins neighbours to ranges of the flat gradient."""
-        self.runs = []
-        for slot in self.slots:
-            if self.runs and self.runs[-1].stop == slot.range.start:
-                self.runs[-1] = slice(self.runs[-1].start, slot.range.stop)
-            else:
-                self.runs.append(slot.range)
 
 
 class Plan:
@@ -214,8 +122,7 @@ class Plan:
         spelling: str,
         rules: Mapping[str, str],
         dense_below: int,
-        *,
-        discardable: bool = False,
+        first_lane: int = 0,
     ) -> None:
         """Sorts tensors into groups: the first rule whose pattern fits a name says how it is sent."""
         matched: set[str] = set()
@@ -230,7 +137,8 @@ class Plan:
         for pattern in rules:
             if pattern not in matched:
                 raise ValueError(f"rules: '{pattern}' is the first to fit no parameter that is trained")
-        self.groups = [Group(codec, members, discardable=discardable) for codec, members in sorted_out.values()]
+        sets = enumerate(sorted_out.values(), first_lane)
+        self.groups = [Group(codec, members, lane) for lane, (codec, members) in sets]
         self._homes = {slot.tensor.position: (group, slot) for group in self.groups for slot in group.slots}
         self._parts: dict[tuple[int, ...], list[Part]] = {}
 
@@ -246,14 +154,8 @@ class Plan:
             part.slots.append(slot)
             part.places.append(place)
         parts = [by_group[id(group)] for group in self.groups if id(group) in by_group]
-        for part in parts:
-            part.find_runs()
         self._parts[positions] = parts
         return parts
-
-    def memories(self) -> Iterable[Memory]:
-        """What is kept, group by group."""
-        return (group.kept for group in self.groups if group.kept is not None)
 
 
 def tensors_of(ddp: torch.nn.parallel.DistributedDataParallel, *, allow_untested: bool = False) -> list[Named]:

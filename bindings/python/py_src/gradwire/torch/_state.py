@@ -23,11 +23,9 @@ _SHARED = ("seed", "step", "epoch", "scale", "lr")
 State = dict[str, Any]
 
 
-def of_group(group: Group) -> State | None:
-    """What is kept of a group after its last complete step; `None` if it keeps nothing."""
-    if group.kept is None:
-        return None
-    state: State = {**group.kept.state_dict()}
+def of_group(group: Group, memory: Memory) -> State:
+    """What a memory holds of a group."""
+    state: State = {**memory.state_dict()}
     return {
         **{what: {name: torch.from_numpy(array) for name, array in (state[what] or {}).items()} for what in KEPT},
         "codec": state["codec"],
@@ -58,7 +56,7 @@ def for_this_rank(given: object, rank: int, world: int) -> State:
 
 def memory_from(group: Group, state: State) -> tuple[Memory, list[str]]:
     """A new memory for a group, and the names of the tensors that were found."""
-    memory = Memory(group.codec, group.layout, units=group.units)
+    memory = group.new_memory()
     new: State = {**memory.state_dict()}
     taken = []
     for slot in group.slots:

@@ -1,0 +1,116 @@
+"""How ranks find each other: through the store of their process group, once, when the hook is made."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import torch.distributed as dist
+
+import gradwire
+from gradwire import Listener, Mesh
+
+from ._errors import ExchangeError, PeerLostError
+from ._network import LOOPBACK, address_on, host_id, with_port
+
+# How often the store is looked at.
+_LOOK_SECONDS = 0.01
+_KEY_BYTES = 32
+# How many hooks were made for each process group; all ranks make theirs in the same order.
+_made: Counter[str] = Counter()
+
+
+class Store(Protocol):
+    """What is used of a store of torch.distributed."""
+
+    def set(self, key: str, value: str, /) -> None: ...
+    def get(self, key: str, /) -> bytes: ...
+    def check(self, keys: list[str], /) -> bool: ...
+
+
+def mesh_of(
+    group: dist.ProcessGroup, settings: Mapping[str, Any], *, timeout: float, network: str | None, encrypt: bool | None
+) -> Mesh:
+    """Connects the ranks of a process group, once all of them ask for the same.
+
+    The key of what they send goes through the store, so who reads the store has the key.
+    """
+    rank, world = dist.get_rank(group), dist.get_world_size(group)
+    if world == 1:
+        return _join(Listener(0), [LOOPBACK], timeout)
+    meeting = _Meeting(_store_of(group), group.group_name, rank, world, timeout)
+    told = meeting.share("settings", {**settings, "host": host_id()})
+    _check_alike(settings, told)
+    are_together = len({one["host"] for one in told}) == 1
+    address = address_on(network, are_together)
+    key = meeting.key()
+    everywhere = meeting.share("network", {"address": address, "encrypt": encrypt})
+    _check_alike({"encrypt": encrypt}, everywhere)
+    are_on_loopback = all(one["address"] in (LOOPBACK, "::1") for one in everywhere)
+    is_encrypted = not are_on_loopback if encrypt is None else encrypt
+    try:
+        listener = Listener(rank, with_port(address), key=key if is_encrypted else None, insecure=not is_encrypted)
+    except gradwire.ExchangeError as error:
+        raise ExchangeError(f"network: {error}") from None
+    mesh = _join(listener, meeting.share("address", listener.address), timeout)
+    # A rank that ends at once would end connections that the others do not know of yet.
+    meeting.share("joined", True)
+    return mesh
+
+
+def _join(listener: Listener, addresses: list[str], timeout: float) -> Mesh:
+    try:
+        return listener.join(addresses, timeout=timeout)
+    except gradwire.ExchangeError as error:
+        raise PeerLostError(f"the ranks did not meet: {error}") from None
+
+
+class _Meeting:
+    """What ranks tell each other by the store, under keys that no other meeting has."""
+
+    def __init__(self, store: Store, name: str, rank: int, world: int, timeout: float) -> None:
+        self._store, self._rank, self._world, self._timeout = store, rank, world, timeout
+        _made[name] += 1
+        self._prefix = f"gradwire/{name}/{_made[name]}"
+
+    def share(self, what: str, own: Any) -> list[Any]:
+        """What every rank says."""
+        self._store.set(f"{self._prefix}/{what}/{self._rank}", json.dumps(own))
+        keys = [f"{self._prefix}/{what}/{rank}" for rank in range(self._world)]
+        return [json.loads(value) for value in self._wait(keys)]
+
+    def key(self) -> bytes:
+        """Random bytes that all have."""
+        place = f"{self._prefix}/key"
+        if self._rank == 0:
+            self._store.set(place, os.urandom(_KEY_BYTES).hex())
+        return bytes.fromhex(self._wait([place])[0].decode())
+
+    def _wait(self, keys: list[str]) -> list[bytes]:
+        ends = time.monotonic() + self._timeout
+        while not self._store.check(keys):
+            if time.monotonic() > ends:
+                missing = [int(key.rpartition("/")[2]) for key in keys[: self._world] if not self._store.check([key])]
+                raise PeerLostError(f"ranks {missing} did not make their hook within {self._timeout:g} s", missing)
+            time.sleep(_LOOK_SECONDS)
+        return [self._store.get(key) for key in keys]
+
+
+def _check_alike(own: Mapping[str, Any], every: list[Any]) -> None:
+    for key in own:
+        values = [other.get(key) for other in every]
+        if any(value != values[0] for value in values):
+            raise ValueError(f"the ranks differ in {key}: {values}")
+
+
+def _store_of(group: dist.ProcessGroup) -> Store:
+    """Where the ranks of the group met."""
+    try:
+        store: Store = dist.distributed_c10d._world.pg_map[group][1]
+    except (AttributeError, KeyError, IndexError):
+        raise ExchangeError("this version of torch does not say where the ranks of a process group met") from None
+    return store

@@ -1,0 +1,360 @@
+"""How buckets go to the engine and come back. The work is done by a thread of Rust, beside backward."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+import warnings
+import weakref
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+import gradwire
+from gradwire import Codec
+from gradwire._core import _Bucket, _Engine, _Share
+
+from ._advice import STEPS, Took, advice
+from ._bucket import Bucket, Lent
+from ._errors import ExchangeError, PeerLostError, error_of
+from ._keep import Keep
+from ._meet import mesh_of
+from ._options import Options
+from ._plan import Named, Plan
+from ._record import Log, Now
+from ._stage import Stage, stage_of
+
+
+class Worker:
+    """The thread and the connections of one model at one rank.
+
+    Buckets go from the calling thread to that of Rust, always in their order. It encodes one while the one before it travels.
+    """
+
+    #: Whether ranks tell each other which tensors they used.
+    tells_used = False
+
+    def __init__(
+        self,
+        tensors: Sequence[Named],
+        parent: dist.ProcessGroup,
+        options: Options,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        """All ranks of `parent` make theirs in the same order, and with the same further settings."""
+        rules = dict(options.rules or {})
+        self._device = tensors[0].parameter.device
+        self._stage = stage_of(self._device)
+        self._tensors = list(tensors)
+        self._by_id = {id(tensor.parameter): tensor for tensor in self._tensors}
+        self._numbers = {tensor.position: number for number, tensor in enumerate(self._tensors)}
+        self._plan = Plan(self._tensors, options.codec, rules, options.dense_below)
+        self._dense = self._plan
+        if options.start_step:
+            self._dense = Plan(self._tensors, "none", {}, 0, len(self._plan.groups))
+        if options.scaler is None and any(tensor.parameter.dtype == torch.float16 for tensor in self._tensors):
+            warnings.warn("float16 without scaler=: what is kept back is lost in silence where it underflows", stacklevel=4)
+        self._codec, self._options = str(Codec(options.codec)), options
+        # `None` until `set_epoch` was called: codecs are then as they are after their warm-up.
+        self._epoch: int | None = None
+        self._log: Log | None = None
+        self.loss: float | None = None
+        """The loss that the next line of :meth:`log` will hold."""
+        self.advice: str | None = None
+        """After ten compressed steps: why compression does not pay, if it does not. Rank 0 says it in a warning."""
+        self._took: list[Took] = []
+        self._before = Took(0.0, 0.0, 0.0)
+        self._is_advised = self._is_closed = False
+        self._exposed = 0.0
+        self._pid = os.getpid()
+        self._discarded = self._agreed = 0
+        self._failure: BaseException | None = None
+        self._raised: BaseException | None = None
+        self._active = self._plan
+        # Of steps that were begun, by number: what is sent how.
+        self._begun: dict[int, tuple[Plan, list[Codec]]] = {}
+        # The gradients of buckets that stay where they are.
+        self._lent: dict[int, Lent] = {}
+
+        mesh = mesh_of(
+            parent,
+            _settings(self._tensors, options, settings or {}),
+            timeout=options.timeout,
+            network=options.network,
+            encrypt=options.encrypt,
+        )
+        self._rank, self._world = mesh.rank, mesh.world
+        plans = [self._plan] if self._dense is self._plan else [self._plan, self._dense]
+        lanes = [
+            (group.codec, group.layout, group.units, options.discardable, options.wire if group.codec.is_linear else "f32")
+            for plan in plans
+            for group in plan.groups
+        ]
+        names = [tensor.name for tensor in self._tensors]
+        self._core = _Engine(mesh, lanes, names, _weakly(self._after_step), options.seed, options.timeout)
+        self._keep = Keep(self._core, self._plan, self._codec, options.seed, self._rank, self._world)
+
+    # What the calling thread does.
+
+    def _hand_over(self, job: Bucket) -> None:
+        """Gives the engine a bucket. Buckets come in their order; afterwards :meth:`_finish` waits for their means."""
+        opening = self._open(job) if job.index == 0 else None
+        shares: Sequence[_Share] = ()
+        elsewhere: list[tuple[int, int, int]] = []
+        parameters: list[torch.Tensor] = []
+        fetch = None
+        is_direct = type(self._stage) is Stage
+        # To enter a range takes as long as a small message.
+        is_profiled: bool = getattr(torch.autograd.profiler, "_is_profiler_enabled", True)
+        if job.failure is None:
+            try:
+                if is_direct:
+                    job.host = job.gradients
+                    lent = self._locate(job)
+                    shares, elsewhere, parameters = lent.shares, lent.elsewhere(job.taken), self._hashed(job)
+                if not is_direct or lent.copied or job.on_encode or is_profiled:
+                    fetch = lambda: self._fetch(job)  # noqa: E731
+            except BaseException as failure:
+                job.failure = failure
+        needs_store = fetch is not None or job.on_decode is not None
+        bucket = _Bucket(
+            job.index,
+            job.is_last,
+            done=_done(job),
+            keep=(job, parameters),
+            agreed=self._agreed ^ zlib.crc32(repr(job.positions).encode()),
+            opening=opening,
+            shares=list(shares),
+            elsewhere=elsewhere,
+            elements=sum(self._tensors[self._numbers[position]].parameter.numel() for position in job.positions),
+            used=self._used(job) if self.tells_used else b"",
+            parameters=[_bytes_at(one) for one in parameters],
+            failure=job.failure,
+            fetch=fetch,
+            store=(lambda is_bad: self._store(job, is_bad)) if needs_store else None,
+            trace=torch.profiler.record_function if is_profiled else None,
+        )
+        # Whoever fails by itself raises that, whatever it hears of others.
+        self._raised = self._raised or job.failure
+        if not self._core.give(bucket):
+            self._failure = self._error() or job.failure or ExchangeError("the thread of the hook has ended")
+            job.done()
+
+    def _open(self, job: Bucket) -> Any:
+        """What the step is that begins with this bucket."""
+        step, _, _, is_under_way, _ = self._core.progress()
+        if is_under_way and self._error() is None:
+            warnings.warn(f"step {step} ended before all gradients were there, and is repeated", stacklevel=3)
+        self._active = self._dense if step < self._options.start_step else self._plan
+        density = job.density if job.failure is None else None
+        codecs = [self._codec_now(group.codec, density) for group in self._active.groups]
+        self._begun[step] = self._active, codecs
+        told = (job.scale, job.lr, [str(codec) for codec in codecs], self._discarded)
+        self._agreed = zlib.crc32(repr(told).encode())
+        return [group.lane for group in self._active.groups], codecs, job.scale, job.lr
+
+    def _codec_now(self, codec: Codec, density: float | None) -> Codec:
+        now = codec if self._epoch is None else codec.in_epoch(self._epoch)
+        return now if density is None or now.density is None else now.with_density(density)
+
+    def _locate(self, job: Bucket) -> Lent:
+        """Where the bucket's gradients are in memory of the CPU."""
+        lent = job.describe(self._active.parts(job.positions), self._lent.get(job.index))
+        if job.stays and job.host is job.gradients:
+            self._lent[job.index] = lent
+        return lent
+
+    def _hashed(self, job: Bucket) -> list[torch.Tensor]:
+        """The parameters, if they are to be compared now; those of idle ranks are old."""
+        every = self._options.check_every
+        if job.index or not every or job.is_idle or self._core.progress()[0] % every:
+            return []
+        return [self._stage.to_host(tensor.parameter).detach().contiguous() for tensor in self._tensors]
+
+    def _used(self, job: Bucket) -> bytes:
+        """A bit for each tensor of the bucket that this rank used."""
+        bits = bytearray(-(-len(self._tensors) // 8))
+        for position, gradient in zip(job.positions, job.gradients, strict=False):
+            if gradient is not None:
+                bits[self._numbers[position] // 8] |= 1 << (self._numbers[position] % 8)
+        return bytes(bits)
+
+    def _fill_absent(self, job: Bucket) -> None:
+        """Puts means in the place of gradients that only other ranks have."""
+        numbers, used = self._numbers, job.used
+        job.fill_absent(lambda position: bool(used) and bool(used[numbers[position] // 8] >> (numbers[position] % 8) & 1))
+
+    def _read_settings(self, job: Bucket) -> None:
+        """Reads scale, learning rate and density of the step, which the calling thread may change later."""
+        if self._is_closed:
+            raise ExchangeError("the hook was closed")
+        if job.index == 0:
+            if self._options.scaler is not None:
+                job.scale = float(self._options.scaler.get_scale())
+            if self._options.optimizer is not None:
+                job.lr = float(self._options.optimizer.param_groups[0]["lr"])
+            job.density = self._options.density_at(self._core.progress()[0])
+
+    def _finish(self) -> None:
+        started = time.perf_counter()
+        self._await_means()
+        self._exposed += time.perf_counter() - started
+        if self.advice is not None and not self._is_advised:
+            self._is_advised = True
+            if self._rank == 0:
+                warnings.warn(f"gradwire: {self.advice}", stacklevel=2)
+
+    def _await_means(self) -> None:
+        """Waits until the gradients of all buckets are means, and raises what came in the way of it."""
+        try:
+            self._wait(for_means=True)
+        except BaseException:
+            self._core.break_off(f"step {self._core.progress()[0]}: the wait for it was interrupted")
+            raise
+        failure = self._error()
+        if failure is not None:
+            raise failure
+
+    def _wait(self, for_means: bool = False) -> None:
+        """Waits until the engine has nothing left to do, or has failed, or makes no progress."""
+        if self._is_forked():
+            return
+        longest = 2 * self._options.timeout + 5
+        while not self._core.wait(for_means):
+            # The engine has limits of its own. This one is for faults that should not happen.
+            if self._core.idle_seconds() > longest:
+                self._failure = PeerLostError(f"nothing moved for {longest:.0f} s (timeout={self._options.timeout:g})")
+                self._core.fail(str(self._failure))
+
+    def _settle(self) -> None:
+        """Waits for what is done behind a step; not for a step under way, whose buckets or ranks may never come."""
+        if not self._core.progress()[3]:
+            self._wait()
+
+    def _is_forked(self) -> bool:
+        return os.getpid() != self._pid
+
+    def _error(self) -> BaseException | None:
+        """What has ended the exchange."""
+        if self._failure is None and (told := self._core.failure()) is not None:
+            self._failure = self._raised or error_of(told, self._core.progress()[0], self._options.timeout)
+        return self._failure
+
+    # What the thread of the engine calls, where gradients are not as codecs read them.
+
+    def _fetch(self, job: Bucket) -> tuple[list[_Share], list[tuple[int, int]]]:
+        with torch.no_grad():
+            self._stage.wait(job.marks)
+            if job.on_encode is not None:
+                job.on_encode(job)
+            with torch.profiler.record_function("gradwire.stage"):
+                job.host = self._stage.fetch(job.index, job.gradients)
+                lent = self._locate(job)
+                lent.copy_in()
+            parameters = self._hashed(job)
+            job.marks = [*job.marks, parameters]
+            return lent.shares, [_bytes_at(one) for one in parameters]
+
+    def _store(self, job: Bucket, is_bad: bool) -> None:
+        with torch.no_grad():
+            if job.on_decode is not None:
+                job.on_decode(job)
+            if is_bad:
+                for gradient in job.gradients:
+                    if gradient is not None:
+                        self._stage.fill(gradient, math.nan)
+            elif job.lent is not None:
+                job.lent.copy_out()
+                self._stage.store(job.host, job.gradients)
+
+    def _after_step(self, step: int, seconds: float | None) -> int | None:
+        """After each step; and, if it returned a number of elements, with the seconds that a dense exchange of them takes."""
+        if seconds is not None:
+            totals = self._core.totals()
+            ratio = totals["dense"] / totals["frame"] if totals["frame"] else math.inf
+            self.advice = advice(self._took, self._dense_seconds(seconds), ratio)
+            return None
+        # The calling thread may have begun the next step.
+        plan, codecs = self._begun.pop(step, (self._active, []))
+        wanted = self._judge(plan)
+        if self._log is not None:
+            self._write_line(self._log, step, codecs)
+        return wanted
+
+    def _dense_seconds(self, measured: float) -> float:
+        """What a dense exchange takes, as it was measured."""
+        return measured
+
+    def _judge(self, plan: Plan) -> int | None:
+        """After ten compressed steps: how many elements to measure, to see whether dense gradients would be there sooner."""
+        totals = self._core.totals()
+        now = Took(totals["encode"], totals["exchange"], totals["decode"])
+        before, self._before = self._before, now
+        sends_all = all(group.kind == "sum" for group in plan.groups)
+        if plan is not self._plan or sends_all or len(self._took) == STEPS or self._world == 1:
+            return None
+        self._took.append(Took(now.encode - before.encode, now.exchange - before.exchange, now.decode - before.decode))
+        return sum(tensor.parameter.numel() for tensor in self._tensors) if len(self._took) == STEPS else None
+
+    def _write_line(self, log: Log, step: int, codecs: Sequence[Codec]) -> None:
+        """The training goes on whatever comes of it: a full disk, or a loss that is no number."""
+        _, _, lr, _, last = self._core.progress()
+        densities = [codec.density for codec in codecs if codec.density is not None]
+        target = densities[0] if densities else None
+        norm = self._keep.norm()
+        loss = self.loss.detach() if isinstance(self.loss, torch.Tensor) else self.loss
+        try:
+            log.write(self._core.totals(), Now(step, self._codec, self._epoch, loss, lr, norm, target, last == "nothing"))
+        except Exception as error:
+            self._log = None
+            warnings.warn(f"the log ends: {type(error).__name__}: {error}", stacklevel=1)
+
+
+def _settings(tensors: Sequence[Named], options: Options, more: Mapping[str, Any]) -> dict[str, Any]:
+    """What all ranks have to ask for alike."""
+    shapes = zlib.crc32(repr([(tensor.name, tensor.shape) for tensor in tensors]).encode())
+    return {
+        "version": gradwire.__version__,
+        "codec": str(Codec(options.codec)),
+        "rules": dict(options.rules or {}),
+        "names and shapes of parameters": shapes,
+        "seed": options.seed,
+        "start_step": options.start_step,
+        "check_every": options.check_every,
+        "dense_below": options.dense_below,
+        "discardable": options.discardable,
+        "wire": options.wire,
+        "scaler": options.scaler is not None,
+        "optimizer": options.optimizer is not None,
+        **more,
+    }
+
+
+def _done(job: Bucket) -> Callable[[bytes], None]:
+    """What the engine calls when it needs the bucket no longer."""
+
+    def done(used: bytes) -> None:
+        job.used = used
+        job.done()
+
+    return done
+
+
+def _bytes_at(tensor: torch.Tensor) -> tuple[int, int]:
+    """Where a contiguous tensor is."""
+    return tensor.data_ptr(), tensor.numel() * tensor.element_size()
+
+
+def _weakly(method: Callable[[int, float | None], int | None]) -> Callable[[int, float | None], int | None]:
+    """A call of a method whose object may go meanwhile: the thread of the engine does not keep it."""
+    reference = weakref.WeakMethod(method)
+
+    def call(step: int, seconds: float | None) -> int | None:
+        found = reference()
+        return found(step, seconds) if found is not None else None
+
+    return call

@@ -1,0 +1,381 @@
+//! What Python holds of an engine.
+
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use gradwire_transports::FIRST_RETRY;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::bucket::Bucket;
+use super::engine::Engine;
+use super::fork::Held;
+use super::kept::Kept;
+use super::lane::{Kind, Lane};
+use super::lanes::Lanes;
+use super::shared::{Failure, Last, Shared, State};
+use super::step::Step;
+use crate::codec::{Codec, UnitTuple, units_of};
+use crate::door::machine_of;
+use crate::errors::value;
+use crate::layout::Layout;
+use crate::memory::Memory;
+use crate::mesh::Mesh;
+use crate::names::{self, MemoryChoice, Plan};
+
+/// How long a call waits before Python may look for signals.
+const GLANCE: Duration = Duration::from_millis(100);
+/// How long the end of a program waits for the thread.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Codec, layout, units, whether a step can be discarded, and how payloads travel.
+type LaneTuple = (Py<Codec>, Py<Layout>, Vec<UnitTuple>, bool, String);
+/// The kind of a failure, its text, the ranks and the bucket that it is about, and the exception if it was
+/// raised here.
+type Told = (&'static str, String, Vec<u32>, u32, Option<Py<PyAny>>);
+/// Step, scale, learning rate, whether a step is under way, and what became of the last one.
+type Where = (u64, Option<f64>, Option<f64>, bool, &'static str);
+
+/// The engine of one model at one rank; see :mod:`gradwire.torch`. A process that was forked from this one
+/// must leave it alone.
+#[pyclass(frozen, module = "gradwire._core", name = "_Engine")]
+pub(crate) struct Handle {
+    shared: Arc<Shared>,
+    thread: std::sync::Mutex<Option<JoinHandle<()>>>,
+    process: u32,
+    held: std::sync::Mutex<Option<Held>>,
+}
+
+#[pymethods]
+impl Handle {
+    #[new]
+    fn new(
+        mesh: &Mesh,
+        lanes: Vec<LaneTuple>,
+        names: Vec<String>,
+        after: Py<PyAny>,
+        seed: u64,
+        timeout: f64,
+    ) -> PyResult<Self> {
+        let timeout = Duration::try_from_secs_f64(timeout).map_err(|error| value(error.to_string()))?;
+        let (mut all, mut kept) = (Vec::new(), Vec::new());
+        for lane in lanes {
+            let (lane, memory) = lane_of(lane)?;
+            all.push(lane);
+            kept.push(memory);
+        }
+        let (transport, waker) = mesh.take()?;
+        let (rank, world) = (transport.rank(), transport.membership().world());
+        let mut lanes = Lanes::default();
+        (lanes.all, lanes.world) = (all, world);
+        let shared = Arc::new(Shared::new(kept, waker));
+        let engine = Engine {
+            shared: Arc::clone(&shared),
+            transport,
+            lanes,
+            rank: rank.0,
+            seed,
+            timeout,
+            names,
+            after,
+            step: Step::default(),
+            patience: FIRST_RETRY,
+        };
+        let thread = thread::Builder::new().name("gradwire".to_owned()).spawn(move || engine.run());
+        let thread = thread.map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+        Ok(Self {
+            shared,
+            thread: std::sync::Mutex::new(Some(thread)),
+            process: std::process::id(),
+            held: std::sync::Mutex::default(),
+        })
+    }
+
+    /// Hands over a bucket. Returns whether it is taken: it is not after a failure.
+    fn give(&self, py: Python<'_>, bucket: Py<Bucket>) -> bool {
+        let mut state = self.shared.lock_beside(py);
+        if state.failure.is_some() || state.has_ended || state.is_closed {
+            return false;
+        }
+        state.queue.push_back(bucket);
+        state.pending += 1;
+        state.unresolved += 1;
+        (state.is_under_way, state.moved) = (true, Instant::now());
+        drop(state);
+        self.shared.wake();
+        true
+    }
+
+    /// Waits a little until all buckets are means, or all work is done that no bucket waits for, or until a
+    /// failure. Returns whether that is so.
+    fn wait(&self, py: Python<'_>, for_means: bool) -> bool {
+        py.detach(|| {
+            let is_over = |state: &State| {
+                let left = if for_means { state.unresolved } else { state.pending };
+                left == 0 || state.failure.is_some() || state.has_ended
+            };
+            self.shared.wait(is_over, GLANCE)
+        })
+    }
+
+    /// Whether buckets are on their way.
+    #[getter]
+    fn is_pending(&self, py: Python<'_>) -> bool {
+        self.shared.lock_beside(py).pending > 0
+    }
+
+    /// Seconds since anything moved.
+    fn idle_seconds(&self, py: Python<'_>) -> f64 {
+        self.shared.lock_beside(py).moved.elapsed().as_secs_f64()
+    }
+
+    /// Why no step is made any more, if that is so: the kind of error, its text, the ranks and the bucket
+    /// that it is about, and the exception if it was raised here.
+    fn failure(&self, py: Python<'_>) -> Option<Told> {
+        match self.shared.lock_beside(py).failure.as_ref()? {
+            Failure::Raised(error) => {
+                Some(("raised", String::new(), Vec::new(), 0, Some(error.clone_ref(py))))
+            }
+            Failure::Told { kind, rank, text } => {
+                let kind = match kind {
+                    'O' => "out of step",
+                    'R' => "replicas differ",
+                    _ => "peer failed",
+                };
+                Some((kind, text.clone(), vec![*rank], 0, None))
+            }
+            Failure::Lost { ranks, bucket, text } => {
+                Some(("peer lost", text.clone(), ranks.clone(), *bucket, None))
+            }
+            Failure::Other(text) => Some(("failed", text.clone(), Vec::new(), 0, None)),
+        }
+    }
+
+    /// Nobody waits any longer: the step under way comes to nothing, unless it holds already. Returns whether
+    /// one was under way.
+    fn break_off(&self, py: Python<'_>, text: String) -> bool {
+        let was_under_way = py.detach(|| {
+            let mut kept = self.shared.kept();
+            self.shared.change(|state| {
+                if !state.is_under_way {
+                    return false;
+                }
+                state.is_broken_off = true;
+                self.shared.undo(&mut kept, state);
+                state.failure.get_or_insert(Failure::Other(text));
+                true
+            })
+        });
+        self.shared.wake();
+        was_under_way
+    }
+
+    /// From now on there is a failure, if there was none.
+    fn fail(&self, py: Python<'_>, text: String) {
+        py.detach(|| {
+            self.shared.change(|state| {
+                state.failure.get_or_insert(Failure::Other(text));
+            });
+        });
+    }
+
+    /// Where the last complete step ended.
+    fn progress(&self, py: Python<'_>) -> Where {
+        where_of(&self.shared.lock_beside(py))
+    }
+
+    /// The same, and copies of what lanes kept then.
+    fn read(&self, py: Python<'_>, memories: Vec<(usize, Bound<'_, Memory>)>) -> PyResult<Where> {
+        let mut lent = borrowed(&memories)?;
+        let mut lent: Vec<_> = lent.iter_mut().map(|(at, memory)| (*at, memory.lend())).collect();
+        Ok(py.detach(|| {
+            let kept = self.shared.kept();
+            let state = self.shared.lock();
+            let mut snapshot = names::Snapshot::new();
+            for (at, memory) in &mut lent {
+                if let Some(kept) = &kept[*at] {
+                    snapshot.take(kept.kept());
+                    snapshot.restore(memory);
+                }
+            }
+            where_of(&state)
+        }))
+    }
+
+    /// Goes on from there. A step that backward has left in the middle comes to nothing.
+    fn load(
+        &self,
+        py: Python<'_>,
+        memories: Vec<(usize, Bound<'_, Memory>)>,
+        step: u64,
+        scale: Option<f64>,
+        lr: Option<f64>,
+    ) -> PyResult<()> {
+        let mut lent = borrowed(&memories)?;
+        let lent: Vec<_> = lent.iter_mut().map(|(at, memory)| (*at, &*memory.lend())).collect();
+        py.detach(|| {
+            let mut kept = self.shared.kept();
+            self.shared.change(|state| {
+                self.shared.undo(&mut kept, state);
+                for (at, memory) in &lent {
+                    if let Some(kept) = &mut kept[*at] {
+                        kept.replace(memory);
+                    }
+                }
+                (state.step, state.scale, state.lr, state.last) = (step, scale, lr, Last::Nothing);
+            });
+        });
+        Ok(())
+    }
+
+    /// Multiplies what all lanes kept.
+    fn rescale(&self, py: Python<'_>, ratio: f64) {
+        py.detach(|| {
+            let mut kept = self.shared.kept();
+            kept.iter_mut().flatten().for_each(|kept| kept.rescale(ratio as f32));
+            self.shared.change(|state| state.last = Last::Nothing);
+        });
+    }
+
+    /// Whether the lane still has what it kept before the last step.
+    fn is_discardable(&self, py: Python<'_>, lane: usize) -> bool {
+        py.detach(|| self.shared.kept()[lane].as_ref().is_none_or(Kept::is_discardable))
+    }
+
+    /// Returns to what was kept before the last step, which is there.
+    fn discard(&self, py: Python<'_>) {
+        py.detach(|| {
+            let mut kept = self.shared.kept();
+            self.shared.change(|state| {
+                let lanes = if state.last == Last::Holds { state.active.clone() } else { Vec::new() };
+                lanes.into_iter().for_each(|at| kept[at].iter_mut().for_each(Kept::undo_step));
+                state.last = Last::Nothing;
+            });
+        });
+    }
+
+    /// The L2 norm of what these lanes kept.
+    fn norm(&self, py: Python<'_>, lanes: Vec<usize>) -> f64 {
+        py.detach(|| {
+            // In a forked process the thread that has locked it is not there.
+            let Some(kept) =
+                (if self.is_forked() { self.shared.try_kept() } else { Some(self.shared.kept()) })
+            else {
+                return f64::NAN;
+            };
+            let norms = lanes.iter().filter_map(|at| kept[*at].as_ref()).map(|kept| kept.kept().norm());
+            norms.fold(0.0, f64::hypot)
+        })
+    }
+
+    /// What was counted, by name.
+    fn totals<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let totals = self.shared.lock_beside(py).totals;
+        let found = PyDict::new(py);
+        let counts = [
+            ("done", totals.done),
+            ("skipped", totals.skipped),
+            ("checks", totals.checks),
+            ("sent", totals.sent),
+            ("received", totals.received),
+            ("messages", totals.messages),
+            ("frame", totals.frame_bytes),
+            ("dense", totals.dense_bytes),
+            ("held", totals.held),
+        ];
+        counts.into_iter().try_for_each(|(name, count)| found.set_item(name, count))?;
+        let times = [("encode", totals.encode), ("exchange", totals.exchange), ("decode", totals.decode)];
+        times.into_iter().try_for_each(|(name, time)| found.set_item(name, time.as_secs_f64()))?;
+        Ok(found)
+    }
+
+    /// Before a fork: lets the thread end what it does behind a step, at most so long, and keeps it from
+    /// beginning anything else. Does not wait for a step under way.
+    fn before_fork(&self, py: Python<'_>, seconds: f64) {
+        if self.is_forked() {
+            return;
+        }
+        let held = py.detach(|| {
+            let is_at_rest =
+                |state: &State| state.is_under_way || state.pending == 0 || state.failure.is_some();
+            self.shared.wait(is_at_rest, Duration::from_secs_f64(seconds));
+            Held::new(&self.shared)
+        });
+        *self.held() = Some(held);
+    }
+
+    /// After it, in both processes. Returns whether what is kept may be of any moment of a step.
+    fn after_fork(&self) -> bool {
+        self.held().take().is_none_or(|held| held.is_torn())
+    }
+
+    /// Ends the thread and the mesh. Waits at most two seconds.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.end());
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err("an engine has a thread: it is neither copied nor pickled"))
+    }
+}
+
+impl Handle {
+    fn is_forked(&self) -> bool {
+        self.process != std::process::id()
+    }
+
+    fn held(&self) -> std::sync::MutexGuard<'_, Option<Held>> {
+        self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn end(&self) {
+        if self.is_forked() {
+            return;
+        }
+        self.shared.change(|state| state.is_closed = true);
+        self.shared.wake();
+        let has_ended = self.shared.wait(|state| state.has_ended, PATIENCE);
+        let thread = self.thread.lock().ok().and_then(|mut thread| thread.take());
+        if let Some(thread) = thread.filter(|_| has_ended) {
+            // A thread that panicked leaves nothing more to clean up than one that ended.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if self.process == std::process::id() {
+            Python::attach(|py| py.detach(|| self.end()));
+        }
+    }
+}
+
+fn where_of(state: &State) -> Where {
+    let last = match state.last {
+        Last::Nothing => "none",
+        Last::Holds => "holds",
+        Last::Void => "nothing",
+    };
+    (state.step, state.scale, state.lr, state.is_under_way, last)
+}
+
+fn borrowed<'py>(memories: &[(usize, Bound<'py, Memory>)]) -> PyResult<Vec<(usize, PyRefMut<'py, Memory>)>> {
+    memories.iter().map(|(at, memory)| Ok((*at, Memory::borrow_alone(memory)?))).collect()
+}
+
+fn lane_of((codec, layout, units, discardable, wire): LaneTuple) -> PyResult<(Lane, Option<Kept>)> {
+    let (spec, layout) = (&codec.get().spec, &layout.get().layout);
+    let plan = Plan::of_units(spec, units_of(units.clone(), layout.len())?, &layout.as_ref());
+    let machine = machine_of(spec, layout, Some(units), &wire)?.taking_any_mean();
+    let is_linear = spec.codec.as_linear().is_some();
+    let kind = match spec.memory {
+        _ if is_linear => Kind::Sums,
+        MemoryChoice::ErrorFeedback => Kind::Beside,
+        _ => Kind::Frames,
+    };
+    let kept = Kept::new(&plan, layout, kind == Kind::Beside, discardable);
+    Ok((Lane::new(machine, layout, kind, spec.to_string()), kept))
+}

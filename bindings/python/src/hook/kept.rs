@@ -1,0 +1,124 @@
+//! What is kept of a group of tensors from step to step, and what it was before the step under way.
+
+use crate::names::{Layout, Memory, Plan, Snapshot, Unit};
+
+/// Two memories: one that the step writes, and one that it began with.
+pub(super) struct Kept {
+    memory: Memory<'static>,
+    before: Memory<'static>,
+    snapshot: Snapshot,
+    /// Whether a step writes its residual to a memory of its own, and leaves the memory that it began with as
+    /// it was. With error feedback it can: a frame is that of gradient + residual, in whichever memory either
+    /// of them stands.
+    is_beside: bool,
+    /// Whether what a step changes in place is copied when it begins, and not when the one before it ends.
+    is_copied_late: bool,
+    /// Whether a step is under way: `before` holds what was kept when it began, until it holds or is undone.
+    is_open: bool,
+    /// In place: whether both memories hold the same.
+    is_copied: bool,
+    units: Vec<Unit>,
+    /// Beside: whether the step under way has not written a unit yet, by position.
+    is_left: Vec<bool>,
+}
+
+impl Kept {
+    /// Nothing is kept yet; `None` for a plan that keeps nothing.
+    pub(super) fn new(plan: &Plan, layout: &Layout, is_beside: bool, is_copied_late: bool) -> Option<Self> {
+        let memory = || Memory::for_plan(plan, &layout.as_ref());
+        Some(Self {
+            memory: memory()?,
+            before: memory()?,
+            snapshot: Snapshot::new(),
+            is_beside,
+            is_copied_late,
+            is_open: false,
+            is_copied: true,
+            units: plan.units().to_vec(),
+            is_left: vec![false; plan.units().len()],
+        })
+    }
+
+    /// After the last step that holds, also while another one is under way.
+    pub(super) fn kept(&self) -> &Memory<'static> {
+        if self.is_open { &self.before } else { &self.memory }
+    }
+
+    /// The memory that a step began with, and that which it writes.
+    pub(super) fn both(&mut self) -> (&Memory<'static>, &mut Memory<'static>) {
+        (&self.before, &mut self.memory)
+    }
+
+    pub(super) fn begin_step(&mut self) {
+        self.is_open = true;
+        if self.is_beside {
+            std::mem::swap(&mut self.memory, &mut self.before);
+            self.is_left.fill(true);
+        } else {
+            self.copy();
+            self.is_copied = false;
+        }
+    }
+
+    /// The step under way has written these units, given by their identifiers.
+    pub(super) fn wrote(&mut self, ids: &[u32]) {
+        for id in ids {
+            if let Ok(at) = self.units.binary_search_by_key(id, |unit| unit.id) {
+                self.is_left[at] = false;
+            }
+        }
+    }
+
+    /// The step holds, as far as anybody asks.
+    pub(super) fn hold(&mut self) {
+        for (unit, is_left) in self.units.iter().zip(&mut self.is_left).filter(|(_, is_left)| **is_left) {
+            if self.is_beside {
+                self.memory.carry_over(&self.before, unit);
+            }
+            *is_left = false;
+        }
+        self.is_open = false;
+    }
+
+    /// Work that nobody waits for, after a step that holds.
+    pub(super) fn end_step(&mut self) {
+        if !self.is_beside && !self.is_copied_late {
+            self.copy();
+        }
+    }
+
+    /// Whether what was kept before the last step is still there.
+    pub(super) fn is_discardable(&self) -> bool {
+        self.is_beside || self.is_copied_late
+    }
+
+    /// Returns to what was kept when the step began.
+    pub(super) fn undo_step(&mut self) {
+        std::mem::swap(&mut self.memory, &mut self.before);
+        (self.is_open, self.is_copied) = (false, false);
+        self.is_left.fill(false);
+        if self.is_beside {
+            // It may hold a gradient that is not finite.
+            self.before.clear();
+        }
+    }
+
+    fn copy(&mut self) {
+        if !std::mem::replace(&mut self.is_copied, true) {
+            self.snapshot.take(&self.memory);
+            self.snapshot.swap_into(&mut self.before);
+        }
+    }
+
+    pub(super) fn rescale(&mut self, ratio: f32) {
+        self.memory.rescale(ratio);
+        self.is_copied = false;
+    }
+
+    /// Goes on with what another memory holds.
+    pub(super) fn replace(&mut self, memory: &Memory<'_>) {
+        self.snapshot.take(memory);
+        self.snapshot.swap_into(&mut self.memory);
+        self.is_copied = false;
+    }
+}

@@ -1,0 +1,187 @@
+//! What the threads of Python and the thread of a hook share.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use gradwire_transports::Deadline;
+use gradwire_transports::tcp::TcpWaker;
+use pyo3::prelude::*;
+
+use super::bucket::Bucket;
+use super::kept::Kept;
+
+/// Why no step is made any more.
+pub(super) enum Failure {
+    /// An exception of this rank.
+    Raised(Py<PyAny>),
+    /// What a rank said: what kind of error it is, and its text.
+    Told { kind: char, rank: u32, text: String },
+    /// Ranks did not come, as far as they are known.
+    Lost { ranks: Vec<u32>, bucket: u32, text: String },
+    /// Something else.
+    Other(String),
+}
+
+/// What became of the last step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Last {
+    /// There is none that could be discarded.
+    Nothing,
+    Holds,
+    /// It came to nothing by itself.
+    Void,
+}
+
+/// Sums since the hook was made.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Totals {
+    pub(super) done: u64,
+    pub(super) skipped: u64,
+    pub(super) checks: u64,
+    pub(super) sent: u64,
+    pub(super) received: u64,
+    pub(super) messages: u64,
+    pub(super) frame_bytes: u64,
+    pub(super) dense_bytes: u64,
+    pub(super) held: u64,
+    pub(super) encode: Duration,
+    pub(super) exchange: Duration,
+    pub(super) decode: Duration,
+}
+
+pub(super) struct State {
+    pub(super) queue: VecDeque<Py<Bucket>>,
+    /// Buckets without means, and buckets that still make work.
+    pub(super) unresolved: usize,
+    pub(super) pending: usize,
+    pub(super) moved: Instant,
+    pub(super) failure: Option<Failure>,
+    pub(super) is_closed: bool,
+    /// Nobody waits any longer for the step under way.
+    pub(super) is_broken_off: bool,
+    pub(super) has_ended: bool,
+    pub(super) is_under_way: bool,
+    /// Whether the step has begun that is under way.
+    pub(super) has_begun: bool,
+    pub(super) active: Vec<usize>,
+    pub(super) last: Last,
+    pub(super) step: u64,
+    pub(super) scale: Option<f64>,
+    pub(super) lr: Option<f64>,
+    pub(super) totals: Totals,
+}
+
+pub(super) struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// What each lane keeps. It is locked before the state, and while memories change.
+    kept: Mutex<Vec<Option<Kept>>>,
+    waker: Option<TcpWaker>,
+}
+
+impl Shared {
+    pub(super) fn new(kept: Vec<Option<Kept>>, waker: Option<TcpWaker>) -> Self {
+        let state = State {
+            queue: VecDeque::new(),
+            unresolved: 0,
+            pending: 0,
+            moved: Instant::now(),
+            failure: None,
+            is_closed: false,
+            is_broken_off: false,
+            has_ended: false,
+            is_under_way: false,
+            has_begun: false,
+            active: Vec::new(),
+            last: Last::Nothing,
+            step: 0,
+            scale: None,
+            lr: None,
+            totals: Totals::default(),
+        };
+        Self { state: Mutex::new(state), changed: Condvar::new(), kept: Mutex::new(kept), waker }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same for a thread that has the GIL, which it lets go of while it waits: whoever has locked the
+    /// state may be about to fork, and run code of Python before that.
+    pub(super) fn lock_beside(&self, py: Python<'_>) -> MutexGuard<'_, State> {
+        loop {
+            match self.state.try_lock() {
+                Ok(state) => return state,
+                Err(TryLockError::Poisoned(state)) => return state.into_inner(),
+                Err(TryLockError::WouldBlock) => py.detach(|| drop(self.lock())),
+            }
+        }
+    }
+
+    pub(super) fn kept(&self) -> MutexGuard<'_, Vec<Option<Kept>>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same, if nobody has locked it.
+    pub(super) fn try_kept(&self) -> Option<MutexGuard<'_, Vec<Option<Kept>>>> {
+        match self.kept.try_lock() {
+            Ok(kept) => Some(kept),
+            Err(TryLockError::Poisoned(kept)) => Some(kept.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Changes the state and tells everybody.
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let changed = change(&mut self.lock());
+        self.changed.notify_all();
+        changed
+    }
+
+    /// Wakes the thread of the hook, wherever it waits.
+    pub(super) fn wake(&self) {
+        self.changed.notify_all();
+        if let Some(waker) = &self.waker {
+            waker.wake();
+        }
+    }
+
+    /// Waits until what was sent has left this process, at most so long.
+    pub(super) fn flush(&self, most: Duration) {
+        if let Some(waker) = &self.waker {
+            waker.flush(Deadline::after(most));
+        }
+    }
+
+    /// The next bucket; waits for it. `None` once the hook is closed.
+    pub(super) fn next(&self) -> Option<Py<Bucket>> {
+        let mut state = self.lock();
+        loop {
+            if state.is_closed {
+                return None;
+            }
+            if let Some(bucket) = state.queue.pop_front() {
+                return Some(bucket);
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits for a change, at most so long. Call it without the GIL.
+    pub(super) fn wait(&self, is_over: impl Fn(&State) -> bool, most: Duration) -> bool {
+        let state = self.lock();
+        let waited = self.changed.wait_timeout_while(state, most, |state| !is_over(state));
+        is_over(&waited.unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    /// Returns to what was kept when the step under way began, if one has.
+    pub(super) fn undo(&self, kept: &mut [Option<Kept>], state: &mut State) {
+        if std::mem::take(&mut state.has_begun) {
+            for at in &state.active {
+                kept[*at].iter_mut().for_each(Kept::undo_step);
+            }
+        }
+        state.is_under_way = false;
+    }
+}
