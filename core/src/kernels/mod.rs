@@ -71,10 +71,8 @@ pub(crate) use scalar::quantize::Bucket;
 pub(crate) use scalar::select::{CANDIDATE_SLACK, Candidates, Sums};
 pub(crate) use scalar::sketch::{MAX_SKETCH_ROWS, SKETCH_BLOCK};
 pub(crate) use scalar::symbols::CLASS_LANES;
-#[cfg(feature = "alloc")]
-pub(crate) use views::bits_of_mut;
 pub use views::bytes_of;
-pub(crate) use views::{bits_of, floats_of, halves_of};
+pub(crate) use views::{bits_of, bits_of_mut, floats_of, halves_of};
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
 pub(crate) use x86_64::{mixing, shares};
 

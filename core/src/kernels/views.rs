@@ -17,7 +17,6 @@ pub(crate) fn bits_of(values: &[f32]) -> &[u32] {
 }
 
 /// The bits of floats, in place, to be written.
-#[cfg(feature = "alloc")]
 #[allow(unsafe_code, reason = "a view of the same memory as another type of the same size")]
 pub(crate) fn bits_of_mut(values: &mut [f32]) -> &mut [u32] {
     // SAFETY: f32 and u32 have the same size and alignment, every pattern is valid for both, and the borrow

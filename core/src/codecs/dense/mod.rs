@@ -14,7 +14,7 @@ use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
-use crate::kernels::Isa;
+use crate::kernels::{self, Isa};
 use crate::memory::{Memory, MemoryView};
 use crate::rng::key::StepKey;
 use crate::scratch::{LinearScratch, LinearScratchLen, Scratch, ScratchLen};
@@ -224,13 +224,20 @@ impl Linear for DenseSum {
         memory: Option<MemoryView<'_>>,
         scratch: &mut LinearScratch<'_>,
     ) -> Result<Round, EncodeError> {
-        let residual = memory.map(|memory| memory.residual);
-        begin_unit(self.round_scratch_len(unit.len), unit, grad, residual, f32::INFINITY, scratch)?;
-        scratch
-            .floats
-            .iter_mut()
-            .zip(&scratch.words[..unit.len])
-            .for_each(|(sum, &bits)| *sum = f32::from_bits(bits));
+        let needed = self.round_scratch_len(unit.len);
+        match memory {
+            Some(memory) => {
+                begin_unit(needed, unit, grad, Some(memory.residual), f32::INFINITY, scratch)?;
+                let p = kernels::floats_of(&scratch.words[..unit.len]);
+                scratch.floats[..unit.len].copy_from_slice(p);
+            }
+            // Nothing is kept of p, so it is written where it is summed.
+            None if scratch.holds(needed) => {
+                let p = kernels::bits_of_mut(&mut scratch.floats[..unit.len]);
+                Corrected::new(grad, None, unit.start, f32::INFINITY).fold(Isa::best(), 0, p)?;
+            }
+            None => return Err(EncodeError::LinearScratchTooSmall { needed }),
+        }
         Ok(Round { index: 0, reduction: Reduction::SumF32, unit: *unit, payload_len: unit.len })
     }
 
