@@ -174,6 +174,48 @@ fn gradients_and_means_that_stand_apart_have_the_bits_of_flat_ones() {
 }
 
 #[test]
+fn sums_of_gradients_that_stand_apart_have_the_bits_of_flat_ones() {
+    let step = |is_apart: bool| {
+        on_ranks(3, ("maxnorm:bits=8,unit=tensor", OWNERS), move |mut worker| {
+            let (me, mut memory) = (worker.end.rank().0, worker.memory.take());
+            for step in 0..3 {
+                worker.begin(step, step);
+                let grad = gradient(me, step);
+                for units in [&[4, 9][..], &[0, 3]] {
+                    let lacks = if me == 1 { &units[..1] } else { &[] };
+                    let part = NewPart { units, lacks, says: &[] };
+                    let own = units[lacks.len()..].iter();
+                    let grads: Vec<_> = own.map(|id| Grad::F32(&grad[unit(*id).range()])).collect();
+                    let (exchange, memory) = (&mut worker.exchange, memory.as_mut());
+                    let added = match is_apart {
+                        true => exchange.add_apart(&part, &grads, memory, now()),
+                        false => exchange.add(&part, Grad::F32(&grad), memory, now()),
+                    };
+                    added.unwrap();
+                    worker.advance();
+                }
+                worker.complete().unwrap();
+            }
+            worker.means.0
+        })
+    };
+    let (apart, flat) = (step(true), step(false));
+    assert!(apart == flat);
+    assert!(flat[0][9].iter().any(|value| *value != 0.0));
+}
+
+#[test]
+fn only_sums_have_gradients_apart_in_one_memory() {
+    on_ranks(2, ("topk:density=0.1,unit=tensor", Route::AllGather), |mut worker| {
+        worker.begin(0, 0);
+        let (part, grad) = (NewPart { units: &[0], ..NewPart::default() }, gradient(0, 0));
+        worker.exchange.add_apart(&part, &[Grad::F32(&grad[..180])], None, now()).unwrap();
+        let failed = worker.complete();
+        assert!(matches!(failed, Err(ExchangeError::NoParts { .. })), "{failed:?}");
+    });
+}
+
+#[test]
 fn a_mean_that_is_not_finite_is_seen_by_all_ranks_and_ends_no_step() {
     for case in
         [("topk:density=0.05,unit=tensor", Route::AllGather), ("none", Route::AllGather), ("none", OWNERS)]

@@ -73,6 +73,24 @@ fn a_sum_is_the_left_fold_over_the_ranks() {
     assert!(differ, "no sum here depends on its order");
 }
 
+/// Each of these payloads has several cuts, also with two units that are cut together.
+#[test]
+fn long_payloads_have_the_same_sums() {
+    let places: Vec<usize> = (0..300_001).map(|at| at % 1009).collect();
+    for world in [2, 3, 4, 7] {
+        for route in [EXACT, NARROW] {
+            let short = &means(world, "none", &route, 1, &places[..1009])[0];
+            for rules in ["none", "b=none; none"] {
+                for mean in means(world, rules, &route, 1, &places) {
+                    let differs =
+                        mean.iter().zip(&places).position(|(a, at)| a.to_bits() != short[*at].to_bits());
+                    assert_eq!(differs, None, "{world} ranks, {rules}, {route:?}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn an_element_has_the_same_sum_wherever_it_lies() {
     let places: Vec<usize> = (0..250).collect();

@@ -4,22 +4,24 @@ use std::ops::Range;
 
 use super::group::Group;
 use super::path::Hop;
-use super::reduce::Reduce;
+use super::reduce::{Reduce, segment};
 use crate::derived::Kind;
 use crate::error::TransportError;
 use crate::rank::{Membership, Rank};
 use crate::tag::Tag;
 
 /// One rank's part of an all-reduce by owners, hop by hop. A message may hold segments of several vectors,
-/// one after the other.
+/// one after the other. A long vector is cut: while one cut is summed, others travel.
 ///
 /// ```text
-/// segment p = elements [⌈p·n/N⌉, ⌈(p+1)·n/N⌉)
-/// send segment q to position q, for all others
-/// take from all others, in rank order:   own ← ((x[0] ⊕ x[1]) ⊕ x[2]) ⊕ …
-/// send the own segment to all others;    take theirs
+/// cut c     = elements [⌊c·n/C⌋, ⌊(c+1)·n/C⌋), m of them
+/// segment p = elements [⌈p·m/N⌉, ⌈(p+1)·m/N⌉) of a cut
+/// for each cut: send segment q to position q, for all others
+/// for each cut: take from all others, in rank order:   own ← ((x[0] ⊕ x[1]) ⊕ x[2]) ⊕ …
+///               send the own segment to all others
+/// for each cut: take the segments of all others
 /// ```
-/// 2(N−1) messages of a segment each, of which two wait for each other: 2·α + 2(N−1)/N·B/BW on a link of
+/// 2C(N−1) messages of a segment each, of which two wait for each other: 2·α + 2(N−1)/N·B/BW on a link of
 /// latency α and bandwidth BW.
 ///
 /// # Determinism
@@ -30,6 +32,7 @@ use crate::tag::Tag;
 pub(crate) struct Owners {
     group: Group,
     tag: Tag,
+    cuts: usize,
 }
 
 /// What the hops of one number of others are for, in their order.
@@ -42,42 +45,56 @@ pub(crate) enum Turn {
 }
 
 impl Owners {
-    pub(crate) fn new(rank: Rank, members: Membership, tag: Tag) -> Result<Self, TransportError> {
-        Ok(Self { group: Group::new(rank, members, tag)?, tag })
+    /// With as many `cuts` at all ranks: at least one, and few enough for their numbers to fit in a tag.
+    pub(crate) fn new(
+        rank: Rank,
+        members: Membership,
+        tag: Tag,
+        cuts: usize,
+    ) -> Result<Self, TransportError> {
+        Ok(Self { group: Group::new(rank, members, tag)?, tag, cuts })
     }
 
     fn others(&self) -> usize {
         self.group.world() - 1
     }
 
-    /// The elements that a position owns. No segment is longer than all before it together, of which there
-    /// are some: see [`sum_in_order`](Self::sum_in_order).
-    fn segment(&self, data: &Reduce<'_>, position: usize) -> Range<usize> {
-        let (len, world) = (data.len() as u128, self.group.world() as u128);
+    /// The elements of a cut.
+    fn cut(&self, data: &Reduce<'_>, cut: usize) -> Range<usize> {
+        segment(data.len(), self.cuts, cut)
+    }
+
+    /// The elements of a cut that a position owns. No segment is longer than all before it together, of which
+    /// there are some: see [`sum_in_order`](Self::sum_in_order).
+    fn segment(&self, data: &Reduce<'_>, cut: usize, position: usize) -> Range<usize> {
+        let cut = self.cut(data, cut);
+        let (len, world) = (cut.len() as u128, self.group.world() as u128);
         // Wide, so that the product cannot overflow.
-        let start = |at: usize| (at as u128 * len).div_ceil(world) as usize;
+        let start = |at: usize| cut.start + (at as u128 * len).div_ceil(world) as usize;
         start(position)..start(position + 1)
     }
 
-    /// The purpose of a hop, and the position at its other end.
-    fn turn(&self, at: usize) -> Option<(Turn, usize)> {
-        let (others, me) = (self.others(), self.group.me);
-        let (turn, nth) = (at.checked_div(others)?, at % others);
+    /// The purpose of a hop, the cut that it is about, and the position at its other end.
+    fn turn(&self, at: usize) -> Option<(Turn, usize, usize)> {
+        let (others, me, cuts) = (self.others(), self.group.me, self.cuts);
+        let (nth, row) = (at % others.max(1), at.checked_div(others)?);
         let around = (me + 1 + nth) % self.group.world();
-        Some(match turn {
-            0 => (Turn::SendShare, around),
-            1 => (Turn::TakeShare, nth + usize::from(nth >= me)),
-            2 => (Turn::SendSum, around),
-            3 => (Turn::TakeSum, around),
-            _ => return None,
-        })
+        let (turn, cut) = match row.checked_sub(cuts) {
+            None => (Turn::SendShare, row),
+            Some(row) if row < 2 * cuts && row.is_multiple_of(2) => (Turn::TakeShare, row / 2),
+            Some(row) if row < 2 * cuts => (Turn::SendSum, row / 2),
+            Some(row) if row < 3 * cuts => (Turn::TakeSum, row - 2 * cuts),
+            Some(_) => return None,
+        };
+        let position = if turn == Turn::TakeShare { nth + usize::from(nth >= me) } else { around };
+        Some((turn, cut, position))
     }
 
     /// The hop with that number, and its purpose; `None` after the last one.
     pub(crate) fn hop(&self, at: usize) -> Result<Option<(Turn, Hop)>, TransportError> {
-        let Some((turn, position)) = self.turn(at) else { return Ok(None) };
+        let Some((turn, cut, position)) = self.turn(at) else { return Ok(None) };
         let rank = self.group.members.ranks.as_slice()[position];
-        let tag = |round| self.tag.derive(Kind::Owners, round);
+        let tag = |round| self.tag.derive(Kind::Owners, 2 * cut + round);
         let hop = match turn {
             Turn::SendShare => Hop::Send { to: rank, tag: tag(0)? },
             Turn::TakeShare => Hop::Take { from: rank, tag: tag(0)? },
@@ -87,12 +104,23 @@ impl Owners {
         Ok(Some((turn, hop)))
     }
 
+    /// All messages that this rank takes, in the order in which every peer sends them.
+    pub(crate) fn takes(&self) -> impl Iterator<Item = Result<(Rank, Tag), TransportError>> {
+        let hops = (0..4 * self.cuts * self.others()).map(|at| self.hop(at));
+        hops.filter_map(|hop| match hop {
+            Ok(Some((_, Hop::Take { from, tag }))) => Some(Ok((from, tag))),
+            Ok(_) => None,
+            Err(error) => Some(Err(error)),
+        })
+    }
+
     /// The elements of a vector that travel in a hop.
     fn travelling(&self, at: usize, data: &Reduce<'_>) -> Range<usize> {
         match self.turn(at) {
-            Some((Turn::SendShare, to)) => self.segment(data, to),
-            Some((Turn::TakeSum, from)) => self.segment(data, from),
-            _ => self.segment(data, self.group.me),
+            Some((Turn::SendShare, cut, to)) => self.segment(data, cut, to),
+            Some((Turn::TakeSum, cut, from)) => self.segment(data, cut, from),
+            Some((_, cut, _)) => self.segment(data, cut, self.group.me),
+            None => 0..0,
         }
     }
 
@@ -110,29 +138,36 @@ impl Owners {
     pub(crate) fn land(&self, at: usize, data: &mut Reduce<'_>, incoming: &[u8]) {
         let into = self.travelling(at, data);
         match self.turn(at) {
-            Some((Turn::TakeSum, _)) => data.replace(into, incoming),
-            Some((_, from)) => self.sum_in_order(data, into, from, incoming),
+            Some((Turn::TakeSum, ..)) => data.replace(into, incoming),
+            Some((_, cut, from)) => self.sum_in_order(data, (cut, into), from, incoming),
             None => {}
         }
     }
 
-    /// Adds the share of a position to the own segment, so that the sum has the order of the ranks. Where
-    /// two come before this rank, its own share waits in front: the share there has left.
-    fn sum_in_order(&self, data: &mut Reduce<'_>, own: Range<usize>, from: usize, incoming: &[u8]) {
-        let (me, last) = (self.group.me, self.others());
+    /// Adds the share of a position to the own segment of a cut, so that the sum has the order of the ranks.
+    /// Where two come before this rank, its own share waits at the front of the cut: the share there has
+    /// left.
+    fn sum_in_order(
+        &self,
+        data: &mut Reduce<'_>,
+        (cut, own): (usize, Range<usize>),
+        from: usize,
+        incoming: &[u8],
+    ) {
+        let (me, last, front) = (self.group.me, self.others(), self.cut(data, cut).start);
         let first = usize::from(me == 0);
         let waits = me > 1;
         if from == first {
             data.settle(own.clone());
         }
         if waits && from == 0 {
-            data.copy_to_front(own.clone());
+            data.copy_to(front, own.clone());
             data.replace(own.clone(), incoming);
         } else {
             data.fold(own.clone(), incoming);
         }
         if waits && from + 1 == me {
-            data.fold_front(own.clone());
+            data.fold_from(front, own.clone());
         }
         let is_last = from == last || from + 1 == last && me == last;
         if is_last {

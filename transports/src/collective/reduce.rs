@@ -94,19 +94,19 @@ impl Reduce<'_> {
         vectorised(Replace { data: self, range, incoming });
     }
 
-    /// Copies the elements of `range`, which is not longer than what lies before it, to the front.
-    pub(super) fn copy_to_front(&mut self, range: Range<usize>) {
+    /// Copies the elements of `range` to `front`. The range is not longer than what lies between.
+    pub(super) fn copy_to(&mut self, front: usize, range: Range<usize>) {
         match self {
-            Self::SumF32(data, _) | Self::MaxF32(data) => data.copy_within(range, 0),
-            Self::SumI32(data) | Self::MinI32(data) => data.copy_within(range, 0),
-            Self::And(data) => data.copy_within(range, 0),
-            Self::SumU8(data) => data.copy_within(range, 0),
+            Self::SumF32(data, _) | Self::MaxF32(data) => data.copy_within(range, front),
+            Self::SumI32(data) | Self::MinI32(data) => data.copy_within(range, front),
+            Self::And(data) => data.copy_within(range, front),
+            Self::SumU8(data) => data.copy_within(range, front),
         }
     }
 
-    /// Folds the elements at the front into those of `range`, which is not longer than what lies before it.
-    pub(super) fn fold_front(&mut self, range: Range<usize>) {
-        vectorised(FoldFront { data: self, range });
+    /// Folds the elements at `front` into those of `range`, which is not longer than what lies between.
+    pub(super) fn fold_from(&mut self, front: usize, range: Range<usize>) {
+        vectorised(FoldFront { data: self, front, range });
     }
 
     /// Replaces a finished segment by the values that the others will read from the wire.
@@ -179,6 +179,7 @@ impl Loop for Fold<'_, '_> {
 
 struct FoldFront<'r, 'a> {
     data: &'r mut Reduce<'a>,
+    front: usize,
     range: Range<usize>,
 }
 
@@ -187,14 +188,14 @@ impl Loop for FoldFront<'_, '_> {
 
     #[inline(always)]
     fn run(self) {
-        let Self { data, range } = self;
+        let Self { data, front, range } = self;
         match data {
-            Reduce::SumF32(data, _) => merge_front(data, range, |front, own| own + front),
-            Reduce::SumI32(data) => merge_front(data, range, i32::wrapping_add),
-            Reduce::MaxF32(data) => merge_front(data, range, max_f32),
-            Reduce::MinI32(data) => merge_front(data, range, i32::min),
-            Reduce::And(data) => merge_front(data, range, |front, own| front & own),
-            Reduce::SumU8(data) => merge_front(data, range, u8::wrapping_add),
+            Reduce::SumF32(data, _) => merge_front(data, (front, range), |front, own| own + front),
+            Reduce::SumI32(data) => merge_front(data, (front, range), i32::wrapping_add),
+            Reduce::MaxF32(data) => merge_front(data, (front, range), max_f32),
+            Reduce::MinI32(data) => merge_front(data, (front, range), i32::min),
+            Reduce::And(data) => merge_front(data, (front, range), |front, own| front & own),
+            Reduce::SumU8(data) => merge_front(data, (front, range), u8::wrapping_add),
         }
     }
 }
@@ -254,11 +255,11 @@ fn merge<T: Copy, const N: usize>(values: &mut [T], incoming: &[u8], with: impl 
     }
 }
 
-/// Replaces each value of a range by a function of one at the front and itself.
+/// Replaces each value of a range by a function of one at `front` and itself.
 #[inline(always)]
-fn merge_front<T: Copy>(values: &mut [T], range: Range<usize>, with: impl Fn(T, T) -> T) {
-    let (front, own) = values[..range.end].split_at_mut(range.start);
-    for (own, front) in own.iter_mut().zip(front) {
+fn merge_front<T: Copy>(values: &mut [T], (front, range): (usize, Range<usize>), with: impl Fn(T, T) -> T) {
+    let (before, own) = values[..range.end].split_at_mut(range.start);
+    for (own, front) in own.iter_mut().zip(&before[front..]) {
         *own = with(*front, *own);
     }
 }

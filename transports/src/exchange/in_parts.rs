@@ -86,6 +86,32 @@ impl Exchange {
     }
 
     /// Adds a part whose gradient stands in a place of its own for each unit that this rank does not lack, in
+    /// their order, by [`Route::Owners`](super::Route::Owners). Otherwise as [`add`](Self::add).
+    ///
+    /// # Errors
+    /// Those of [`add`](Self::add). By other routes the step fails with `NoParts`.
+    ///
+    /// # Panics
+    /// When the memory has another length than the layout, or there is not one gradient for each of these
+    /// units, of its length.
+    pub fn add_apart(
+        &mut self,
+        part: &NewPart<'_>,
+        grads: &[Grad<'_>],
+        mut memory: Option<&mut Memory<'_>>,
+        now: u64,
+    ) -> Result<usize, ExchangeError> {
+        self.require_parts()?;
+        self.port.now = now;
+        let (mut step, route) = self.split()?;
+        with_pipeline!(route, route => {
+            route.add(&mut step, part, &mut memory, |route, step, part, memory| {
+                route.encode_apart(step, part, grads, memory)
+            })
+        })
+    }
+
+    /// Adds a part whose gradient stands in a place of its own for each unit that this rank does not lack, in
     /// their order, and whose residuals are in `before`. What is kept goes to `memory`, and `before` stays:
     /// see [`Gather::encode_beside`](gradwire::Gather::encode_beside). If the step fails, go on with
     /// `before`, for nothing is given back to `memory`. Otherwise as [`add`](Self::add).

@@ -1,5 +1,6 @@
 //! Payloads of linear codecs, each segment summed by its owner in rank order. All units of a part travel
-//! together: in each round, a rank sends a peer one message with its segments of all payloads.
+//! together: in each round, a rank sends a peer one message with its segments of all payloads. Long payloads
+//! are cut, so that one cut is summed while others travel, and a processor's cache holds what it works on.
 //!
 //! An added part begins with a [head](super::head) from every rank to all others. A unit that no rank has a
 //! gradient of has no rounds: its mean is zero, and all memories stay as they are. A rank that lacks a unit
@@ -22,6 +23,10 @@ use crate::collective::{self, Hop, Turn, Wire};
 use crate::error::TransportError;
 use crate::tag::{Tag, Wanted};
 
+/// The bytes of a message of a cut payload, about; and the most cuts.
+const CUT_BYTES: usize = 128 << 10;
+const MOST_CUTS: usize = 64;
+
 #[derive(Debug)]
 pub(super) struct Owners {
     wire: Wire,
@@ -42,15 +47,14 @@ struct PartState {
     own: Vec<u8>,
     heads: Vec<Vec<u8>>,
     next: usize,
-    /// The current round, its hops that were made, and up to which hop messages are expected.
+    /// The current round, and its hops that were made.
     round: u32,
     hop: usize,
-    expected: usize,
 }
 
 impl PartState {
     fn begin_round(&mut self, round: u32) {
-        (self.round, self.hop, self.expected) = (round, 0, 0);
+        (self.round, self.hop) = (round, 0);
     }
 }
 
@@ -64,7 +68,11 @@ impl Owners {
     /// The hops of the part's current round.
     fn path(&self, step: &Step<'_>, part: Part<'_>) -> Result<collective::Owners, TransportError> {
         let tag = step.tag.unit(part.units[0].id).chunk(self.parts[part.at].round);
-        collective::Owners::new(step.rank(), step.port.members().clone(), tag)
+        let units = &self.units[part.first..][..part.units.len()];
+        let bytes: usize = units.iter().map(|rounds| rounds.payload_bytes(self.wire)).sum();
+        let members = step.port.members().clone();
+        let cuts = bytes.div_ceil(CUT_BYTES * members.world()).clamp(1, MOST_CUTS);
+        collective::Owners::new(step.rank(), members, tag, cuts)
     }
 
     /// The units of a part whose rounds are not over.
@@ -89,15 +97,27 @@ impl Owners {
         bytes.sum()
     }
 
-    /// Sends what is to be sent before the next message is taken.
+    /// Sends all that is to be sent before the next message is taken.
     fn send_hops(&mut self, step: &mut Step<'_>, part: Part<'_>) -> Result<(), TransportError> {
+        while self.send_cut(step, part)? {}
+        Ok(())
+    }
+
+    /// Sends what is to be sent of a cut before the next message is taken; returns whether that was the share
+    /// of a cut that another one follows.
+    fn send_cut(&mut self, step: &mut Step<'_>, part: Part<'_>) -> Result<bool, TransportError> {
         if self.active(part).next().is_none() {
-            return Ok(());
+            return Ok(false);
         }
         let path = self.path(step, part)?;
-        while let Some((_, Hop::Send { to, tag })) = path.hop(self.parts[part.at].hop)? {
-            let (hop, wire) = (self.parts[part.at].hop, self.wire);
-            let bytes = self.bytes(step, part, &path, hop)?;
+        if self.parts[part.at].hop == 0 {
+            // They come without another message of this rank, but for the first ones.
+            path.takes().try_for_each(|take| take.map(|(from, tag)| step.port.expect(from, tag)))?;
+        }
+        for _ in 1..step.port.members().world() {
+            let hop = self.parts[part.at].hop;
+            let Some((_, Hop::Send { to, tag })) = path.hop(hop)? else { break };
+            let (bytes, wire) = (self.bytes(step, part, &path, hop)?, self.wire);
             let mut out = step.port.lend_for(bytes);
             for (rounds, unit) in self.active(part) {
                 rounds.with_payload(step.plan, unit, wire, |data| {
@@ -108,14 +128,7 @@ impl Owners {
             step.port.queue(to, tag, Body::Own(out), Care::Must);
             self.parts[part.at].hop += 1;
         }
-        // Those that follow come without another message of this rank.
-        let PartState { hop, expected, .. } = &mut self.parts[part.at];
-        *expected = (*expected).max(*hop);
-        while let Some((_, Hop::Take { from, tag })) = path.hop(*expected)? {
-            step.port.expect(from, tag);
-            *expected += 1;
-        }
-        Ok(())
+        Ok(matches!(path.hop(self.parts[part.at].hop)?, Some((Turn::SendShare, _))))
     }
 
     /// Handles the message of a hop, which was taken.
@@ -194,7 +207,9 @@ impl Owners {
             return Ok(Polled::Busy(Work::Exchange));
         }
         self.unite(step, part, mean);
-        self.send_hops(step, part)?;
+        if self.send_cut(step, part)? {
+            return Ok(Polled::Busy(Work::Exchange));
+        }
         Ok(if self.active(part).next().is_some() { Polled::More } else { Polled::Complete })
     }
 
@@ -213,6 +228,38 @@ impl Owners {
             }
         }
     }
+
+    /// Begins the units, with the gradient of each that this rank has, by its number among those. Only reads
+    /// the memory: it changes when the means are complete.
+    fn begin_units<'g>(
+        &mut self,
+        step: &Step<'_>,
+        part: Part<'_>,
+        gradient: impl Fn(usize, &Unit) -> Grad<'g>,
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<(), ExchangeError> {
+        require_workers(step, part.units)?;
+        let state = &mut self.parts[part.at];
+        state.begin_round(0);
+        state.next = 0;
+        if part.says.is_some() {
+            head::write(part, &mut state.own);
+            state.own.push(TAIL);
+        }
+        let mut own = part.own.iter().enumerate().peekable();
+        for (rounds, unit) in self.units[part.first..].iter_mut().zip(part.units) {
+            let held = match own.next_if(|(_, own)| own.id == unit.id) {
+                Some((at, _)) => rounds.begin(step, unit, gradient(at, unit), memory.as_deref())?,
+                None => {
+                    self.zeros.resize(self.zeros.len().max(unit.len), 0.0);
+                    let zeros = Grad::F32(&self.zeros[..unit.len]);
+                    rounds.begin(step, unit, zeros, memory.as_deref()).map(|_| 0)?
+                }
+            };
+            self.held += held;
+        }
+        Ok(())
+    }
 }
 
 impl InParts for Owners {
@@ -226,7 +273,6 @@ impl InParts for Owners {
         (self.frame_bytes, self.held) = (0, 0);
     }
 
-    /// Begins the units. Only reads the memory: it changes when the means are complete.
     fn encode(
         &mut self,
         step: &mut Step<'_>,
@@ -235,29 +281,20 @@ impl InParts for Owners {
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError> {
         assert_eq!(grad.len(), step.layout.len(), "gradient and layout differ in length");
-        require_workers(step, part.units)?;
-        let state = &mut self.parts[part.at];
-        state.begin_round(0);
-        state.next = 0;
-        if part.says.is_some() {
-            head::write(part, &mut state.own);
-            state.own.push(TAIL);
-        }
-        let mut own = part.own.iter().peekable();
-        for (rounds, unit) in self.units[part.first..].iter_mut().zip(part.units) {
-            let is_here = own.next_if(|own| own.id == unit.id).is_some();
-            if !is_here {
-                self.zeros.resize(self.zeros.len().max(unit.len), 0.0);
-            }
-            let grad = match step.selected {
-                Some(_) => grad,
-                None if is_here => grad.slice(unit.start, unit.len),
-                None => Grad::F32(&self.zeros[..unit.len]),
-            };
-            let held = rounds.begin(step, unit, grad, memory.as_deref())?;
-            self.held += if is_here { held } else { 0 };
-        }
-        Ok(())
+        let is_selected = step.selected.is_some();
+        let own = |_, unit: &Unit| if is_selected { grad } else { grad.slice(unit.start, unit.len) };
+        self.begin_units(step, part, own, memory)
+    }
+
+    fn encode_apart(
+        &mut self,
+        step: &mut Step<'_>,
+        part: Part<'_>,
+        grads: &[Grad<'_>],
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<(), ExchangeError> {
+        assert_eq!(grads.len(), part.own.len(), "there is not one gradient for each unit");
+        self.begin_units(step, part, |at, _| grads[at], memory)
     }
 
     fn post(&mut self, step: &mut Step<'_>, part: Part<'_>) -> Result<(), ExchangeError> {
@@ -302,8 +339,14 @@ impl InParts for Owners {
             return self.take_head(step, part, mean);
         }
         let path = self.path(step, part)?;
-        let Some((turn, hop)) = path.hop(self.parts[part.at].hop)? else {
-            return Ok(self.advance(step, part, mean, memory)?);
+        let (turn, hop) = match path.hop(self.parts[part.at].hop)? {
+            None => return Ok(self.advance(step, part, mean, memory)?),
+            // The driver posts what was sent before the next cut is written, so its bytes are still at hand.
+            Some((Turn::SendShare, _)) => {
+                let has_more = self.send_cut(step, part)?;
+                return Ok(if has_more { Polled::Busy(Work::Exchange) } else { Polled::More });
+            }
+            Some(taken) => taken,
         };
         if let Hop::Take { from, tag } = hop
             && !step.port.take_named((from, tag), &mut self.incoming, step.layout)?
@@ -311,9 +354,9 @@ impl InParts for Owners {
             return Ok(Polled::Waiting);
         }
         self.land(step, part, &path, hop)?;
-        self.send_hops(step, part)?;
-        let is_summed = turn == Turn::TakeShare
-            && !matches!(path.hop(self.parts[part.at].hop)?, Some((Turn::TakeShare, _)));
+        self.send_cut(step, part)?;
+        let is_summed =
+            turn == Turn::TakeShare && matches!(path.hop(self.parts[part.at].hop)?, Some((Turn::TakeSum, _)));
         Ok(if is_summed { Polled::More } else { Polled::Busy(Work::Exchange) })
     }
 

@@ -112,6 +112,18 @@ pub(super) trait InParts {
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError>;
 
+    /// Encodes a part whose gradient stands in a place for each of its own units.
+    fn encode_apart(
+        &mut self,
+        step: &mut Step<'_>,
+        part: Part<'_>,
+        grads: &[Grad<'_>],
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<(), ExchangeError> {
+        let _ = (step, part, grads, memory);
+        Err(ExchangeError::NoParts { route: "frames" })
+    }
+
     /// Encodes a part whose gradient stands in a place for each of its own units, and whose residuals are in
     /// another memory: see [`Exchange::add_beside`](super::Exchange::add_beside). After an error `memory`
     /// holds nothing of use.

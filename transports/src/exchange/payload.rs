@@ -63,6 +63,11 @@ impl UnitRounds {
         (self.first, self.round) = (None, None);
     }
 
+    /// Bytes of the payload of the current round; none without one.
+    pub(super) fn payload_bytes(&self, wire: Wire) -> usize {
+        self.round.map_or(0, |round| round.payload_len * element_bytes(&round, wire))
+    }
+
     /// Lends the payload of the current round, which there must be.
     pub(super) fn with_payload<T>(
         &mut self,
