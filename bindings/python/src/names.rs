@@ -1,7 +1,7 @@
 //! Every name that this package takes from the codec crate, and every way of asking it that may yet change,
 //! so that a move there is one edit here.
 
-pub(crate) use gradwire::arithmetic::{divide, first_non_finite};
+pub(crate) use gradwire::arithmetic::divide;
 pub(crate) use gradwire::experiments::{
     BodyOutline, EncodeBody, Experiment, Keys, OwnCodec, ParseBody, Refused, UnitBody,
 };

@@ -137,6 +137,10 @@ impl Lane {
                 kept.wrote(&ids);
                 added
             }
+            (Kind::Sums, kept) => {
+                let grads: Vec<Grad<'_>> = own.iter().map(|(_, values)| Grad::F32(values)).collect();
+                self.machine.add_apart(&part, &grads, kept.map(|kept| kept.both().1), now)
+            }
             (_, kept) => {
                 self.flat.resize(self.len, 0.0);
                 let all = self.machine.units();
@@ -146,9 +150,6 @@ impl Lane {
                     }
                 }
                 let memory = kept.map(|kept| kept.both().1);
-                if self.kind == Kind::Sums && own.iter().any(|(_, values)| !is_finite(values)) {
-                    return Err(ExchangeError::Encode(not_finite()));
-                }
                 self.machine.add(&part, Grad::F32(&self.flat), memory, now)
             }
         }?;
@@ -185,12 +186,4 @@ impl Lane {
     pub(super) fn state(&self, part: usize) -> PartState {
         self.machine.part(part).unwrap_or(PartState::Void)
     }
-}
-
-fn is_finite(values: &[f32]) -> bool {
-    crate::names::first_non_finite(values).is_none()
-}
-
-fn not_finite() -> crate::names::EncodeError {
-    crate::names::EncodeError::NonFiniteInput { index: 0 }
 }
