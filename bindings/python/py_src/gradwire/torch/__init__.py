@@ -60,8 +60,8 @@ def compress(
 ) -> Hook:
     """Sends the gradients of a DDP model through a codec. Call it once, before the first backward, at all ranks.
 
-    With several models, all ranks call it in the same order: it makes a gloo process group of its own. That, two threads and
-    the memories stay until :meth:`Hook.close`, or the end of the program. Copies of the model have no hook.
+    With several models, all ranks call it in the same order. Its thread, its connections and its memories end with the model,
+    or with :meth:`Hook.close`. Copies of the model have no hook.
 
     :param codec: the spelling of the codec. Every tensor is a unit of its own. Tensors of fewer than ``dense_below`` elements
         are sent as they are.

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Stats:
     """Bytes and times of one rank since the hook was made.
 
-    Bytes are those that collectives send and receive, headers included, counted once for each other rank. What gloo and TCP
-    add is not counted. Times are in seconds.
+    Bytes are those of the messages that are sent and received, counted once for each other rank, without the last word of a
+    step. What TCP and encryption add is not counted. Times are in seconds.
     """
 
     steps: int
@@ -27,7 +27,7 @@ class Stats:
     #: What a dense float32 ring would have sent and received over what was sent and received; 0 for one rank.
     wire_ratio: float
     encode_seconds: float
-    #: Collectives, waiting for slower ranks included.
+    #: Messages, waiting for slower ranks included.
     exchange_seconds: float
     decode_seconds: float
     #: Copies from a device to pinned memory and back; 0 on the CPU.
