@@ -1,7 +1,7 @@
-//! Coordinates that a summed sketch finds, over several workers: against the naive reference, what is kept,
+//! Coordinates that a summed sketch or one worker finds for all: against the naive reference, what is kept,
 //! and how much of the sum they hold.
 
-use gradwire::codecs::{SharedK, SketchSize};
+use gradwire::codecs::{SharedBy, SharedK, SketchSize};
 use gradwire::registry::LinearCodec;
 use gradwire::rounds::{LinearScratch, MemoryView, Payload};
 use gradwire::{Codec, Density, EncodeError, Encoder, Grad, LayoutRef, Memory, Source, Spec, StepKey, Unit};
@@ -10,7 +10,9 @@ use gradwire_tests::{gradients, naive, rounds, run::bits};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-const SPELLINGS: [&str; 7] = [
+const SPELLINGS: [&str; 9] = [
+    "sharedk:density=0.01,by=leader",
+    "sharedk:density=0.2,by=leader",
     "sharedk:density=0.01",
     "sharedk:density=0.1,columns=3,candidates=1",
     "sharedk:density=0.02,rows=2,columns=3,candidates=2",
@@ -169,13 +171,69 @@ fn a_unit_that_a_sketch_does_not_shorten_is_sent_whole_in_one_round() {
     }
 }
 
+/// Every rank leads in about its share of the steps, whoever takes part.
+#[test]
+fn each_step_has_one_leader_by_chance() {
+    for workers in [1, 2, 3, 4, 7, 16] {
+        let mut led = vec![0; workers];
+        for step in 0..4000 {
+            let bids: Vec<u64> =
+                (0..workers as u64).map(|rank| naive::sharedk::bid(key(step), 3, rank)).collect();
+            let most = *bids.iter().max().unwrap();
+            assert_eq!(bids.iter().filter(|&&bid| bid == most).count(), 1);
+            led[bids.iter().position(|&bid| bid == most).unwrap()] += 1;
+        }
+        let share = 4000 / workers;
+        assert!(led.iter().all(|&led| led > share * 3 / 4 && led < share * 5 / 4 + 1), "{led:?}");
+    }
+}
+
+/// Three rounds: a bid, k positions and k values.
+#[test]
+fn bytes_of_a_leader_do_not_grow_with_the_workers() {
+    let (n, codec) = (5000, sharedk("sharedk:density=0.01,by=leader"));
+    let (layout, unit) = (LayoutRef::flat(n), Unit::whole(n));
+    for workers in [1, 2, 9] {
+        let (mean, payloads) = rounds::mean(&codec, key(4), &layout, &unit, &grads(workers, n, 8));
+        assert_eq!((payloads, mean.iter().filter(|&&mean| mean != 0.0).count()), (vec![1, 50, 50], 50));
+    }
+}
+
+/// Sums of positions that no honest leader makes, as two leaders or a damaged payload would.
+#[test]
+fn positions_that_are_none_are_left_out() {
+    let (n, codec) = (1000, sharedk("sharedk:density=0.006,by=leader"));
+    let (layout, unit) = (LayoutRef::flat(n), Unit::whole(n));
+    let (grad, codec): (_, &dyn gradwire::Linear) = (Input::Normal(3).values(n), &codec);
+    let needed = codec.round_scratch_len(n);
+    let (mut words, mut floats) = (vec![0; needed.words], vec![0.0; needed.floats]);
+    let (mut ints, mut mean) = (vec![0; needed.ints], vec![f32::NAN; n]);
+    let mut memory = Memory::new(vec![0.0; n]);
+    let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut ints };
+    let view = Some(memory.view(unit.range()));
+    let round = codec.begin(key(0), &layout, &unit, Grad::F32(&grad), view, &mut scratch).unwrap();
+    let round = codec.advance(&layout, round, &mut scratch, 2, &mut mean, Some(&mut memory)).unwrap();
+    scratch.ints.copy_from_slice(&[8, 8, -1, 5, 1001, 1000]);
+    let round = codec.advance(&layout, round, &mut scratch, 2, &mut mean, Some(&mut memory)).unwrap();
+    assert_eq!(round.payload_len, 2);
+    assert!(codec.advance(&layout, round, &mut scratch, 2, &mut mean, Some(&mut memory)).is_none());
+    for (i, (&mean, &kept)) in mean.iter().zip(memory.residual()).enumerate() {
+        let expected = if i == 7 || i == 999 { (grad[i] / 2.0, 0.0) } else { (0.0, grad[i]) };
+        assert_eq!((mean, kept), expected, "{i}");
+    }
+}
+
 #[test]
 fn nothing_is_sent_of_zeros() {
-    let (n, codec) = (500, sharedk("sharedk:density=0.01"));
-    for zero in [0.0, -0.0] {
-        let (layout, unit) = (LayoutRef::flat(n), Unit::whole(n));
-        let (mean, payloads) = rounds::mean(&codec, key(0), &layout, &unit, &vec![vec![zero; n]; 2]);
-        assert_eq!((bits(&mean), payloads), (vec![0; n], vec![48, 0]));
+    for (spelling, expected) in
+        [("sharedk:density=0.01", vec![48, 0]), ("sharedk:density=0.01,by=leader", vec![1, 5, 0])]
+    {
+        for zero in [0.0, -0.0] {
+            let (n, codec) = (500, sharedk(spelling));
+            let (layout, unit) = (LayoutRef::flat(n), Unit::whole(n));
+            let (mean, payloads) = rounds::mean(&codec, key(0), &layout, &unit, &vec![vec![zero; n]; 2]);
+            assert_eq!((bits(&mean), payloads), (vec![0; n], expected.clone()), "{spelling}");
+        }
     }
 }
 
@@ -237,13 +295,18 @@ fn a_spelling_says_what_a_key_allows() {
     let codec = sharedk(text);
     assert_eq!(
         codec,
-        SharedK::new(Density::new(0.1).unwrap(), SketchSize::new(5, 2).unwrap()).with_candidates(3)
+        SharedK::new(
+            Density::new(0.1).unwrap(),
+            SharedBy::Sketch { size: SketchSize::new(5, 2).unwrap(), candidates: 3 }
+        )
     );
     for (spelling, says) in [
         ("sharedk:rows=10", "rows=10: expected a whole number from 1 to 9"),
         ("sharedk:columns=0", "columns=0: expected a whole number from 1 to 255"),
         ("sharedk:candidates=256", "candidates=256: expected a whole number from 1 to 255"),
-        ("sharedk:by=chance", "by=chance: expected one of sketch"),
+        ("sharedk:by=chance", "by=chance: expected one of sketch leader"),
+        ("sharedk:by=leader,rows=3", "rows, columns, candidates: they belong to by=sketch"),
+        ("sharedk:candidates=8,by=leader", "rows, columns, candidates: they belong to by=sketch"),
     ] {
         assert_eq!(Spec::parse(spelling).unwrap_err().to_string(), says);
     }
@@ -284,13 +347,22 @@ fn sketched_coordinates_hold_more_of_the_sum_than_those_of_one_worker_or_random_
             let random = k as f64 / n as f64;
             let of = |rows, columns, candidates| {
                 let size = SketchSize::new(rows, columns).unwrap();
-                let codec = SharedK::new(density, size).with_candidates(candidates);
+                let codec = SharedK::new(density, SharedBy::Sketch { size, candidates });
                 let (layout, unit) = (LayoutRef::flat(n), Unit::whole(n));
                 let (mean, payloads) = rounds::mean(&codec, key(1), &layout, &unit, p);
                 let sent: Vec<usize> = (0..n).filter(|&i| mean[i] != 0.0).collect();
                 (energy(&sent) / whole, payloads.iter().sum::<usize>() as f64 / k as f64)
             };
-            println!("{name}, {workers} workers: best {best:.3}, own {own:.3}, random {random:.3}");
+            let (layout, unit) = (LayoutRef::flat(n), Unit::whole(n));
+            let led = |step: u64| {
+                let codec = SharedK::new(density, SharedBy::Leader);
+                let (mean, _) = rounds::mean(&codec, key(step), &layout, &unit, p);
+                energy(&(0..n).filter(|&i| mean[i] != 0.0).collect::<Vec<_>>()) / whole
+            };
+            let led = (0..4).map(led).sum::<f64>() / 4.0;
+            println!(
+                "{name}, {workers} workers: best {best:.3}, own {own:.3}, leader {led:.3}, random {random:.3}"
+            );
             for (rows, columns, candidates) in
                 [(1, 1, 1), (1, 1, 4), (1, 1, 8), (1, 4, 1), (3, 1, 2), (3, 1, 4), (3, 4, 1), (5, 4, 1)]
             {
@@ -299,8 +371,8 @@ fn sketched_coordinates_hold_more_of_the_sum_than_those_of_one_worker_or_random_
                     "  {rows} rows, {columns} columns, {candidates} candidates: {energy:.3}, {floats:.1} floats for each of k"
                 );
             }
-            let default = sharedk("sharedk");
-            let (sketched, _) = of(default.size().rows(), default.size().columns(), default.candidates());
+            let size = SketchSize::DEFAULT;
+            let (sketched, _) = of(size.rows(), size.columns(), SharedBy::CANDIDATES);
             assert!(best > sketched && sketched > own && own > random, "{name}: {sketched}");
         }
     }

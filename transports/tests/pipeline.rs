@@ -22,7 +22,7 @@ use gradwire_transports::{
 use forward::forward_to;
 
 /// Every kind of codec, by every route that has a pipeline.
-const CASES: [(&str, Route); 15] = [
+const CASES: [(&str, Route); 16] = [
     ("topk:density=0.05,unit=tensor", Route::AllGather),
     ("qsgd:bits=4,bucket=64,unit=tensor,dense_1d=true", Route::AllGather),
     ("threshold:value=1.5,unit=tensor", Route::AllGather),
@@ -38,6 +38,7 @@ const CASES: [(&str, Route); 15] = [
     ("maxnorm:bits=4,density=0.1,unit=tensor", RING),
     ("powersgd:rank=2,unit=tensor", RING),
     ("sharedk:density=0.01,unit=tensor", RING),
+    ("sharedk:density=0.01,by=leader,unit=tensor", RING),
 ];
 const RING: Route = Route::AllReduce { wire: Wire::F32 };
 

@@ -34,7 +34,7 @@ pub use powersgd::PowerSgdByUnit;
 pub use qsgd::{EntropyChoice, LevelBits, Norm, Qsgd};
 pub use randomk::{Estimator, RandomK};
 pub use redsync::Redsync;
-pub use sharedk::{SharedK, SketchSize};
+pub use sharedk::{SharedBy, SharedK, SketchSize};
 pub use sidco::{Fit, Sidco};
 pub use threshold::Threshold;
 pub use topk::TopK;

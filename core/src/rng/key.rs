@@ -13,7 +13,8 @@ pub enum Source {
 }
 
 impl Source {
-    fn word(self) -> u32 {
+    /// The number that draws are keyed with: the rank, or one that no rank has.
+    pub(crate) fn word(self) -> u32 {
         match self {
             Self::Rank(rank) => rank,
             Self::Shared => u32::MAX >> 2,

@@ -1,9 +1,10 @@
-//! Top-k of the sum of all workers by a count-sketch, coordinate by coordinate.
+//! Coordinates that all workers share, found by a count-sketch of the sum or by one of them, coordinate by
+//! coordinate.
 
 use super::draws::{Draws, Purpose};
 use super::encode::{count, largest};
 use super::header::absorb;
-use gradwire::codecs::{SharedK, SketchSize};
+use gradwire::codecs::{SharedBy, SharedK, SketchSize};
 use gradwire::{Source, StepKey};
 
 /// Cells of one row.
@@ -50,8 +51,9 @@ fn sum(all: &[Vec<f32>]) -> Vec<f32> {
 /// The coordinates that the workers agree on, ascending, and the sums of their values.
 #[must_use]
 pub fn candidates(codec: &SharedK, key: StepKey, unit: u32, p: &[Vec<f32>]) -> (Vec<usize>, Vec<f32>) {
-    let (n, size) = (p[0].len(), codec.size());
-    let sought = (count(codec.density(), n) * usize::from(codec.candidates())).min(n);
+    let SharedBy::Sketch { size, candidates } = codec.by() else { panic!("there is no sketch") };
+    let n = p[0].len();
+    let sought = (count(codec.density(), n) * usize::from(candidates)).min(n);
     let (keys, columns) = (keys(size, key, unit), columns(size, sought));
     let found: Vec<usize> = if n == 0 || keys.len() * columns + sought >= n {
         (0..n).collect()
@@ -72,9 +74,33 @@ pub fn candidates(codec: &SharedK, key: StepKey, unit: u32, p: &[Vec<f32>]) -> (
     (found, sum(&values))
 }
 
+/// What a rank bids for the lead.
+#[must_use]
+pub fn bid(key: StepKey, unit: u32, rank: u64) -> u64 {
+    let draw = Draws::new(StepKey { source: Source::Shared, ..key }, unit, Purpose::Selection).u64_at(0);
+    let x = (rank * ((draw % (1 << 32)) | 1) + (draw >> 32)) % (1 << 24);
+    (x ^ (x >> 12)) * 10_368_889 % (1 << 24)
+}
+
+/// The same by the coordinates of one worker.
+fn led(codec: &SharedK, key: StepKey, unit: u32, p: &[Vec<f32>]) -> (Vec<f32>, Vec<usize>) {
+    let n = p[0].len();
+    let k = count(codec.density(), n);
+    let leader = (0..p.len()).max_by_key(|&rank| bid(key, unit, rank as u64)).expect("a worker");
+    let sent = if 2 * k + 1 >= n { (0..n).collect() } else { largest(&p[leader], k) };
+    let mut mean = vec![0.0; n];
+    for &at in &sent {
+        mean[at] = p[1..].iter().fold(p[0][at], |sum, p| sum + p[at]) / p.len() as f32;
+    }
+    (mean, sent)
+}
+
 /// The mean, and the coordinates that every worker has sent.
 #[must_use]
 pub fn step(codec: &SharedK, key: StepKey, unit: u32, p: &[Vec<f32>]) -> (Vec<f32>, Vec<usize>) {
+    if codec.by() == SharedBy::Leader {
+        return led(codec, key, unit, p);
+    }
     let n = p[0].len();
     let (found, sums) = candidates(codec, key, unit, p);
     let sent =

@@ -70,7 +70,7 @@ fn timeless(metrics: &[Metrics]) -> Vec<Metrics> {
 type Change = fn(&mut Settings);
 
 /// Every kind of memory, optimizer, schedule and controller.
-fn cases() -> [(&'static str, Change); 44] {
+fn cases() -> [(&'static str, Change); 45] {
     let momentum = |settings: &mut Settings| settings.momentum = Some(0.9);
     let adamw = |settings: &mut Settings| settings.optimizer = Some(OptimizerKind::Adamw);
     let updates = |settings: &mut Settings| {
@@ -175,6 +175,7 @@ fn cases() -> [(&'static str, Change); 44] {
         ("maxnorm:bits=4,density=0.3", schedule),
         ("powersgd:rank=2,start=3", momentum),
         ("sharedk:density=0.01", schedule),
+        ("sharedk:density=0.01,by=leader", momentum),
         ("bf16:memory=ef", |_| ()),
         ("dgc:density=0.02", schedule),
         ("dpsgd", momentum),

@@ -1,6 +1,6 @@
 //! `sharedk`
 
-use super::{SharedK, SketchSize};
+use super::{SharedBy, SharedK, SketchSize};
 use crate::codec::{Described, NO_MOMENTUM, SUMMED, Spelled};
 use crate::gradient::density::Density;
 use crate::keys::{Keys, MemoryChoice, Printer, SpecError, Words, with_unit_keys};
@@ -8,7 +8,22 @@ use crate::wire::ids::{CodecId, Kind};
 use core::fmt;
 
 /// How the coordinates are found.
-const BY: Words<()> = Words { words: &["sketch"], values: &[()] };
+const BY: Words<SharedBy> =
+    Words { words: &["sketch", "leader"], values: &[SharedBy::DEFAULT, SharedBy::Leader] };
+
+const OF_A_SKETCH: [&str; 3] = ["rows", "columns", "candidates"];
+
+/// What the keys of a sketch say.
+fn sketch<'a>(keys: &Keys<'a>) -> Result<SharedBy, SpecError<'a>> {
+    let of = |key, range, default| Ok(keys.number(key, range, |&n: &u8| n > 0)?.unwrap_or(default));
+    let default = SketchSize::DEFAULT;
+    let is_height = |&rows: &u8| SketchSize::new(rows, 1).is_some();
+    let rows = keys.number("rows", "a whole number from 1 to 9", is_height)?.unwrap_or(default.rows());
+    let columns = of("columns", "a whole number from 1 to 255", default.columns())?;
+    let size = SketchSize::new(rows, columns).unwrap_or(default);
+    let candidates = of("candidates", "a whole number from 1 to 255", SharedBy::CANDIDATES)?;
+    Ok(SharedBy::Sketch { size, candidates })
+}
 
 impl Spelled for SharedK {
     /// It has no frames.
@@ -16,22 +31,24 @@ impl Spelled for SharedK {
     const KIND: Kind = Kind::DENSE;
     const KEYS: &'static str = with_unit_keys!("density warmup by rows columns candidates");
     const SUMMARY: &'static str =
-        "the coordinates that a summed sketch finds largest, and their summed values";
-    const EXAMPLES: &'static [&'static str] =
-        &["sharedk:density=0.01,by=sketch", "sharedk:density=0.1,by=sketch,rows=3,columns=2,candidates=3"];
+        "the coordinates that a summed sketch or one worker finds largest, and their summed values";
+    const EXAMPLES: &'static [&'static str] = &[
+        "sharedk:density=0.01,by=sketch",
+        "sharedk:density=0.1,by=sketch,rows=3,columns=2,candidates=3",
+        "sharedk:density=0.02,by=leader",
+    ];
 
     fn parse<'a>(_name: &str, keys: &Keys<'a>) -> Result<Self, SpecError<'a>> {
-        let of = |key, range, default| Ok(keys.number(key, range, |&n: &u8| n > 0)?.unwrap_or(default));
-        keys.word("by", &BY)?;
-        let default = SketchSize::DEFAULT;
-        let is_height = |&rows: &u8| SketchSize::new(rows, 1).is_some();
-        let rows = keys.number("rows", "a whole number from 1 to 9", is_height)?.unwrap_or(default.rows());
-        let columns = of("columns", "a whole number from 1 to 255", default.columns())?;
-        Ok(Self {
-            density: keys.density("density")?.unwrap_or(Density::percent()),
-            size: SketchSize::new(rows, columns).unwrap_or(default),
-            candidates: of("candidates", "a whole number from 1 to 255", Self::CANDIDATES)?,
-        })
+        let density = keys.density("density")?.unwrap_or(Density::percent());
+        let has_sketch = OF_A_SKETCH.iter().any(|key| keys.text(key).is_some());
+        let by = match keys.word("by", &BY)? {
+            Some(SharedBy::Leader) if has_sketch => {
+                return Err(SpecError::Conflict("rows, columns, candidates: they belong to by=sketch"));
+            }
+            Some(SharedBy::Leader) => SharedBy::Leader,
+            _ => sketch(keys)?,
+        };
+        Ok(Self { density, by })
     }
 
     fn with_density(self, density: Density) -> Self {
@@ -45,12 +62,15 @@ impl Described for SharedK {
     }
 
     fn print(&self, out: &mut Printer<'_, '_>) -> fmt::Result {
-        let default = SketchSize::DEFAULT;
         out.always("density", self.density)?;
-        out.always("by", BY.word(()))?;
-        out.unless(self.size.rows() == default.rows(), "rows", self.size.rows())?;
-        out.unless(self.size.columns() == default.columns(), "columns", self.size.columns())?;
-        out.unless(self.candidates == Self::CANDIDATES, "candidates", self.candidates)
+        let SharedBy::Sketch { size, candidates } = self.by else {
+            return out.always("by", BY.word(SharedBy::Leader));
+        };
+        let default = SketchSize::DEFAULT;
+        out.always("by", BY.word(SharedBy::DEFAULT))?;
+        out.unless(size.rows() == default.rows(), "rows", size.rows())?;
+        out.unless(size.columns() == default.columns(), "columns", size.columns())?;
+        out.unless(candidates == SharedBy::CANDIDATES, "candidates", candidates)
     }
 
     fn default_memory(&self) -> MemoryChoice {
