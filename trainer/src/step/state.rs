@@ -82,8 +82,11 @@ impl<T: Transport> Worker<'_, T> {
             self.grad.copy_from_slice(gradient);
         }
         self.model.carry(checkpoint.carried.get(rank).map_or(&[][..], Vec::as_slice)).map_err(refused)?;
-        let downlink = self.agreement.downlink_memory().filter(|_| rank == 0);
-        load_memory(downlink, &self.job.layout, &checkpoint.downlink).map_err(refused)?;
+        // The others have none to load it into.
+        if rank == 0 {
+            let downlink = self.agreement.downlink_memory();
+            load_memory(downlink, &self.job.layout, &checkpoint.downlink).map_err(refused)?;
+        }
         self.agreement.restore_norms(&checkpoint.norms);
         self.best.clone_from(&checkpoint.best);
         let replica = checkpoint.replicas.get(rank).or(checkpoint.replicas.first());
