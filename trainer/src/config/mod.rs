@@ -8,7 +8,7 @@
 mod adapt;
 mod check;
 mod codec;
-mod downlink;
+pub(crate) mod downlink;
 mod error;
 mod fields;
 mod kinds;
@@ -27,7 +27,6 @@ use gradwire::rules::{Rule, Rules};
 
 pub(crate) use adapt::adapted;
 pub use codec::RunCodec;
-pub(crate) use downlink::read as read_downlink;
 pub use error::ConfigError;
 pub use kinds::{ExchangeKind, OptimizerKind, ScheduleKind, TopologyKind, TransportKind, WireKind};
 pub(crate) use rules::read as read_rules;

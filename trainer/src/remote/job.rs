@@ -6,7 +6,8 @@ use gradwire_transports::exchange::{Route, ServerOptions};
 use crate::agreement::Averaging;
 use crate::checkpoint::Found;
 use crate::command::{CHECKPOINT_EVERY, Failure};
-use crate::config::{ConfigError, ExchangeKind, RunConfig, Settings, TransportKind, read_downlink};
+use crate::config::downlink::read as read_downlink;
+use crate::config::{ConfigError, ExchangeKind, RunConfig, Settings, TransportKind};
 use crate::job::{Job, JobError};
 use crate::process::shell::quoted;
 
