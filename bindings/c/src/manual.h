@@ -24,6 +24,10 @@
  * Pointers. An array of no elements may be NULL. Arrays are aligned as their elements are. What a call
  * writes must not overlap what it reads, nor the memory of an object.
  *
+ * Out of memory. gw_X_new and gw_exchange_new return GW_ERROR_NO_HEAP. Of the other calls only those of
+ * an exchange allocate, in its first steps, until its buffers are long enough. If the system has no
+ * memory then, the program ends with abort: stable Rust cannot turn that into a result.
+ *
  * Threads. There is no global state. Calls on different objects never disturb each other. Two threads
  * may use one object at once where its description says so; calls that only read it (const) may then
  * run beside each other.
