@@ -369,6 +369,10 @@ impl<'a> Memory<'a> {
     /// parameters as far as at the old rate. Momentum does not change, because it is applied at the rate of
     /// the step that uses it. Factors do not change, because only their directions count. Arrays do not
     /// change, because only the codec knows their meaning.
+    ///
+    /// The ratio is not checked. A product past the largest float is kept as an infinity, and the next encode
+    /// fails with [`NonFiniteInput`](crate::EncodeError::NonFiniteInput). `gw_memory_rescale` of C and
+    /// `Memory.rescale` of Python refuse such a ratio.
     pub fn rescale(&mut self, ratio: f32) {
         if ratio != 1.0 {
             self.residual.iter_mut().for_each(|residual| *residual *= ratio);
