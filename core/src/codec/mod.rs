@@ -175,7 +175,8 @@ pub trait Linear: Send + Sync {
     }
 
     /// Starts the rounds of one unit; `grad` and the residual in `memory` are those of the unit. The memory
-    /// does not change before [`advance`](Self::advance) or [`abandon`](Self::abandon).
+    /// does not change before [`advance`](Self::advance) or [`abandon`](Self::abandon). These get a memory
+    /// only if there is one here.
     ///
     /// # Errors
     /// As the variants of [`EncodeError`] say.

@@ -12,7 +12,7 @@ use crate::gradient::density::Density;
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
-use crate::kernels::{CANDIDATE_SLACK, Candidates};
+use crate::kernels::{self, CANDIDATE_SLACK, Candidates};
 use crate::memory::Memory;
 use crate::owned::buffers::{Encoder, grow};
 use crate::registry::codecs::{AsUnitCodec, Codec};
@@ -343,7 +343,10 @@ impl Selection {
         }
         let levels = linear.as_unit_codec().as_multi_level();
         let Some((levels, place)) = levels.zip(entries.places.get(at)) else {
-            return codec.begin(of.key, layout, unit, Grad::F32(p), None, scratch);
+            let round = codec.begin(of.key, layout, unit, Grad::F32(p), None, scratch)?;
+            // Without a memory a codec need not write it, and the caller's memory takes it back from there.
+            scratch.words[..unit.len].copy_from_slice(kernels::bits_of(p));
+            return Ok(round);
         };
         let entries = (&self.indices[place.clone()], &self.entries[place.clone()]);
         Ok(levels.begin_chosen(unit, p, entries, scratch).expect("the rounds of a linear codec"))
