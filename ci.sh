@@ -296,7 +296,7 @@ check_study() {
   timeout -k 5 "$study_seconds" "$study" "$trainer" "$folder" --quick
   "$study" "$trainer" "$folder" --table
   rows=$("$study" "$trainer" "$folder" --table | grep -c '×')
-  [[ $rows == 31 ]] || fail "the table has $rows rows, expected one for each of the 31 cells"
+  [[ $rows == 34 ]] || fail "the table has $rows rows, expected one for each of the 34 cells"
   study=$root/benches/study/adaptive.py
   timeout -k 5 "$study_seconds" "$study" "$trainer" "$folder/adaptive" --quick
   "$study" "$trainer" "$folder/adaptive" --table
