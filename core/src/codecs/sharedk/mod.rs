@@ -7,12 +7,13 @@ mod spelling;
 
 use crate::built::Full;
 use crate::codec::{Capabilities, EncodeUnit, Law, Linear, Payload, Reduction, Round, UnitInput, begin_unit};
-use crate::codecs::dense::Dense;
+use crate::codecs::dense::{Dense, DenseSum};
 use crate::error::EncodeError;
 use crate::gradient::density::Density;
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
+use crate::kernels;
 use crate::memory::{Memory, MemoryView};
 use crate::rng::key::StepKey;
 use crate::scratch::{LinearScratch, LinearScratchLen, Scratch, ScratchLen};
@@ -202,8 +203,8 @@ impl Linear for SharedK {
         begin_unit(self.round_scratch_len(unit.len), unit, grad, residual, BOUND, scratch)?;
         let (reduction, payload_len) = match self.way(unit.len) {
             Way::Whole => {
-                let values = scratch.words.iter().map(|&bits| f32::from_bits(bits));
-                scratch.floats[..unit.len].iter_mut().zip(values).for_each(|(sent, value)| *sent = value);
+                let p = kernels::floats_of(&scratch.words[..unit.len]);
+                scratch.floats[..unit.len].copy_from_slice(p);
                 (Reduction::SumF32, unit.len)
             }
             Way::Sketched(way) => way.begin(&key.shared_selection(unit.id), unit.len, scratch),
@@ -221,7 +222,7 @@ impl Linear for SharedK {
 
     fn advance(
         &self,
-        _layout: &LayoutRef<'_>,
+        layout: &LayoutRef<'_>,
         round: Round,
         scratch: &mut LinearScratch<'_>,
         contributors: u32,
@@ -230,14 +231,7 @@ impl Linear for SharedK {
     ) -> Option<Round> {
         round.assert_mean(mean, contributors);
         match self.way(round.unit.len) {
-            Way::Whole => {
-                let sums = &scratch.floats[..round.payload_len];
-                mean.iter_mut().zip(sums).for_each(|(mean, sum)| *mean = sum / contributors as f32);
-                if let Some(memory) = memory {
-                    memory.residual_mut().fill(0.0);
-                }
-                None
-            }
+            Way::Whole => DenseSum.advance(layout, round, scratch, contributors, mean, memory),
             Way::Sketched(way) => way.advance(round, scratch, contributors, mean, memory),
             Way::Led(way) => way.advance(round, scratch, contributors, mean, memory),
         }
