@@ -228,7 +228,7 @@ impl Held {
         code
     }
 
-    /// What a call of the step has reached. An error ends the step, unless it says that there is none.
+    /// What a call of the step has reached. An error ends the step, if one has begun.
     fn note(&mut self, done: Result<Progress<()>, ExchangeError>) -> Outcome<u32> {
         done.map(|progress| number_of(&progress)).map_err(|error| {
             let code = self.say(error);

@@ -7,9 +7,9 @@ use super::lane::{Place, Tensor};
 use crate::codec::Codec;
 use crate::errors::value;
 
-/// Tensors of a bucket that one lane sends: identifiers of units, ascending, with their lengths, the
-/// addresses of their gradients and those of their means; 0 where there is none. Python keeps the memory in
-/// place, as contiguous float32 on the CPU, until the bucket is done.
+/// Tensors of a bucket that one lane sends: identifiers of units, ascending, each with its length and the
+/// addresses of its gradient and its mean. The address of what a tensor lacks is 0. Python keeps the memory
+/// in place, as contiguous float32 on the CPU, until the bucket is done.
 #[pyclass(frozen, module = "gradwire._core", name = "_Share")]
 pub(crate) struct Share {
     pub(super) lane: usize,

@@ -14,7 +14,7 @@ use super::lane::{Kind, Lane};
 use super::lanes::Lanes;
 use super::probe;
 use super::shared::{Failure, Last, Shared};
-use super::step::Step;
+use super::step::{Step, raised};
 
 /// How long the last message of a step may take to leave the process.
 const FLUSHING: Duration = Duration::from_secs(1);
@@ -253,7 +253,7 @@ impl Engine {
                 }
             },
             Err(error) => {
-                let failure = Python::attach(|py| Failure::Raised(error.into_value(py).into_any()));
+                let failure = Python::attach(|py| raised(py, error));
                 self.shared.change(|state| {
                     state.failure.get_or_insert(failure);
                 });

@@ -128,18 +128,17 @@ impl Lane {
         let has = |id: &u32| own.binary_search_by_key(id, |(id, _)| *id).is_ok();
         let lacks: Vec<u32> = units.iter().copied().filter(|id| !has(id)).collect();
         let part = NewPart { units: &units, lacks: &lacks, says };
+        let grads = || own.iter().map(|(_, values)| Grad::F32(values)).collect::<Vec<_>>();
         let added = match (self.kind, kept) {
             (Kind::Beside, Some(kept)) => {
-                let grads: Vec<Grad<'_>> = own.iter().map(|(_, values)| Grad::F32(values)).collect();
                 let (before, memory) = kept.both();
-                let added = self.machine.add_beside(&part, &grads, before, memory, now);
+                let added = self.machine.add_beside(&part, &grads(), before, memory, now);
                 let ids: Vec<u32> = own.iter().map(|(id, _)| *id).collect();
                 kept.wrote(&ids);
                 added
             }
             (Kind::Sums, kept) => {
-                let grads: Vec<Grad<'_>> = own.iter().map(|(_, values)| Grad::F32(values)).collect();
-                self.machine.add_apart(&part, &grads, kept.map(|kept| kept.both().1), now)
+                self.machine.add_apart(&part, &grads(), kept.map(|kept| kept.both().1), now)
             }
             (_, kept) => {
                 self.flat.resize(self.len, 0.0);

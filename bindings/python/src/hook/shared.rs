@@ -26,7 +26,7 @@ pub(super) enum Failure {
 /// What became of the last step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Last {
-    /// There is none that could be discarded.
+    /// No step that could be discarded.
     Nothing,
     Holds,
     /// It came to nothing by itself.

@@ -279,7 +279,8 @@ impl Engine {
     }
 }
 
-fn raised(py: Python<'_>, error: PyErr) -> Failure {
+/// An exception of Python ends the exchange.
+pub(super) fn raised(py: Python<'_>, error: PyErr) -> Failure {
     Failure::Raised(error.into_value(py).into_any())
 }
 
