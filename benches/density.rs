@@ -3,7 +3,7 @@
 //! Arguments are the gradients of consecutive steps of one worker: safetensors files of f32. They are gone
 //! through in order, again and again, with error feedback.
 
-use gradwire::{Decoder, Encoder, Grad, LayoutRef, Limits, Memory, Source, Spec, StepKey};
+use gradwire::{Decoder, Encoder, Grad, LayoutRef, Limits, Memory, Source, Spec, StepInput, StepKey};
 use gradwire_benches::squared_error;
 
 const STEPS: usize = 200;
@@ -50,7 +50,8 @@ fn report(spelling: &str, gradients: &[Vec<f32>]) {
     let (mut ratios, mut energy) = (Vec::new(), 0.0);
     for (step, grad) in gradients.iter().cycle().take(STEPS).enumerate() {
         let key = StepKey { seed: 1, step: step as u64, source: Source::Rank(0) };
-        let frame = encoder.encode(&spec.codec, key, &layout, &units, Grad::F32(grad), Some(&mut memory));
+        let input = StepInput { key, layout: &layout, units: &units, grad: Grad::F32(grad) };
+        let frame = encoder.encode(&spec.codec, &input, Some(&mut memory));
         let frame = decoder.parse(frame.expect("a gradient"), &layout, &Limits::for_layout(&layout));
         let frame = frame.expect("a frame");
         ratios.push(frame.units().map(|unit| unit.held()).sum::<usize>() as f64 / wanted);

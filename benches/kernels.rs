@@ -4,7 +4,9 @@ use std::hint::black_box;
 
 use gradwire::arithmetic::clear;
 use gradwire::format::{frame_extent, frame_scratch_len};
-use gradwire::{Encoder, Frame, Grad, Layout, LayoutRef, Limits, Memory, Source, Spec, StepKey, Unit};
+use gradwire::{
+    Encoder, Frame, Grad, Layout, LayoutRef, Limits, Memory, Source, Spec, StepInput, StepKey, Unit,
+};
 use gradwire_benches::{
     Aligned, CodecRun, DecodeRun, Gradient, Group, Input, Lab, Quality, Settings, Work, harness,
 };
@@ -130,7 +132,8 @@ fn measure_beside(group: &mut Group<'_>, lab: &mut Lab, gradient: &Gradient) {
             let key = StepKey { seed: 7, step, source: Source::Rank(0) };
             let grads = [Grad::F32(black_box(gradient.step(step)))];
             let [before, memory] = &mut memories;
-            let frame = encoder.encode_beside(&spec.codec, key, &layout, &units, &grads, before, memory);
+            let input = StepInput { key, layout: &layout, units: &units, grad: &grads[..] };
+            let frame = encoder.encode_beside(&spec.codec, &input, before, memory);
             let frame = black_box(frame.expect("the gradient can be encoded"));
             assert!(expected.is_none_or(|expected| expected == frame), "the frames differ");
             memories.swap(0, 1);

@@ -9,7 +9,9 @@ use std::time::Instant;
 
 use gradwire::registry::LinearCodec;
 use gradwire::rounds::{Round, RoundBuffers};
-use gradwire::{Density, Encoder, Grad, LayoutRef, Memory, Selection, Source, Spec, StepKey, Unit};
+use gradwire::{
+    Density, Encoder, Grad, LayoutRef, Memory, Selection, Source, Spec, StepInput, StepKey, Unit,
+};
 use gradwire_benches::{Gradient, Input, Settings};
 
 const LEN: usize = 1 << 22;
@@ -124,7 +126,8 @@ impl<'g> Way<'g> {
             return sum.end(round.expect("a gradient of finite values"), memory);
         }
         let codec = spec.codec.with_density(densities[1]);
-        let frame = encoder.encode(&codec, key(step), &layout, &units, grad, Some(memory));
+        let input = StepInput { key: key(step), layout: &layout, units: &units, grad };
+        let frame = encoder.encode(&codec, &input, Some(memory));
         frame.expect("a gradient of finite values");
     }
 
@@ -132,7 +135,8 @@ impl<'g> Way<'g> {
         let (layout, units, grad) =
             (LayoutRef::flat(LEN), [Unit::whole(LEN)], Grad::F32(self.gradient.step(step)));
         let Self { spec, selection, memory, densities, .. } = self;
-        let gains = selection.select(&spec.codec, key(step), &layout, &units, grad, Some(memory), densities);
+        let input = StepInput { key: key(step), layout: &layout, units: &units, grad };
+        let gains = selection.select(&spec.codec, &input, Some(memory), densities);
         gains.expect("a gradient of finite values");
     }
 }

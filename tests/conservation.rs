@@ -8,7 +8,7 @@ use gradwire::state::SaveError;
 use gradwire::state::UnitState;
 use gradwire::{
     Codec, DecodeError, Density, EncodeError, Gather, Grad, LayoutRef, Memory, Scratch, Source, Spec,
-    StepKey, Unit,
+    StepInput, StepKey, Unit,
 };
 use gradwire_tests::inputs::{Input, Words, power_of_two};
 use gradwire_tests::naive::checksum::crc32c;
@@ -335,8 +335,8 @@ impl Attempt<'_> {
         let mut scratch = Scratch { words: &mut words, bytes: &mut bytes };
         let mut memory = Memory::new(&mut residual);
         let grad = Grad::F32(self.grad);
-        let result =
-            codec.encode(key(1), &layout, self.units, grad, Some(&mut memory), &mut scratch, &mut out);
+        let input = StepInput { key: key(1), layout: &layout, units: self.units, grad };
+        let result = codec.encode(&input, Some(&mut memory), &mut scratch, &mut out);
         let error = result.expect_err(self.spelling);
         assert_eq!(bits(&residual), bits(self.residual), "{}: {error} changed the memory", self.spelling);
         error
@@ -774,9 +774,8 @@ fn codecs_that_cannot_keep_exactly_take_no_memory() {
         let mut residual = [0.25f32; 4];
         let memory = &mut Memory::new(&mut residual);
         let mut encoder = gradwire::Encoder::new();
-        let refused = encoder
-            .encode(&codec, key, &layout, &[Unit::whole(4)], Grad::F32(&grad), Some(memory))
-            .map(|_| ());
+        let input = StepInput { key, layout: &layout, units: &[Unit::whole(4)], grad: Grad::F32(&grad) };
+        let refused = encoder.encode(&codec, &input, Some(memory)).map(|_| ());
         assert_eq!(refused, Err(EncodeError::MemoryRefused), "{spelling}");
         assert_eq!(residual, [0.25; 4]);
     }
@@ -790,7 +789,8 @@ fn step_twice(spelling: &str, step: u64, units: &[Unit], grad: &[f32], kept: &mu
     let expected =
         run::encode(&codec(spelling), key(step), &layout, units, Grad::F32(grad), Some(&mut anew), 0);
     let mut encoder = gradwire::Encoder::new();
-    let frame = encoder.encode(&codec(spelling), key(step), &layout, units, Grad::F32(grad), Some(kept));
+    let input = StepInput { key: key(step), layout: &layout, units, grad: Grad::F32(grad) };
+    let frame = encoder.encode(&codec(spelling), &input, Some(kept));
     assert_eq!(frame.map(<[u8]>::to_vec), expected, "{spelling}, step {step}");
     assert_eq!(bits(kept.residual()), bits(&anew), "{spelling}, step {step}");
     if expected.is_err() {

@@ -10,7 +10,7 @@ use gradwire::packets::PacketSize;
 use gradwire::registry::Law;
 use gradwire::{
     DecodeError, Decoder, EncodeError, Encoder, Frame, Gather, Grad, Layout, Limits, Memory, Scratch,
-    ScratchLen, Source, Spec, StepKey, Trial, Unit,
+    ScratchLen, Source, Spec, StepInput, StepKey, Trial, Unit,
 };
 use gradwire_tests::inputs::Words;
 use gradwire_tests::naive::header;
@@ -217,7 +217,8 @@ fn encode(
     let (mut words, mut bytes) = (vec![0xa5a5_a5a5; needed.words], vec![fill; needed.bytes]);
     let mut out = vec![fill; codec.max_frame_bytes(&units).unwrap()];
     let mut scratch = Scratch { words: &mut words, bytes: &mut bytes };
-    let len = codec.encode(KEY, &layout.as_ref(), &units, grad, memory, &mut scratch, &mut out)?;
+    let input = StepInput { key: KEY, layout: &layout.as_ref(), units: &units, grad };
+    let len = codec.encode(&input, memory, &mut scratch, &mut out)?;
     out.truncate(len);
     Ok(out)
 }
@@ -327,11 +328,15 @@ fn a_trial_of_an_experiment_says_what_its_encode_sends() {
     let key = StepKey { seed: 1, step: 2, source: Source::Rank(3) };
     let mut memory = Memory::new(vec![0.25; layout.len()]);
     let mut trial = Trial::new();
-    let tried = trial.encode(&codec, key, &layout, &units, grad, Some(&memory)).unwrap();
+    let tried = trial
+        .encode(&codec, &StepInput { key, layout: &layout, units: &units, grad }, Some(&memory))
+        .unwrap();
     assert!(tried.gain.sent > 0.0 && tried.gain.sent < tried.gain.whole, "{:?}", tried.gain);
     assert!(memory.residual().iter().all(|kept| *kept == 0.25), "the memory is as it was");
     let mut encoder = Encoder::new();
-    let frame = encoder.encode(&codec, key, &layout, &units, grad, Some(&mut memory)).unwrap();
+    let frame = encoder
+        .encode(&codec, &StepInput { key, layout: &layout, units: &units, grad }, Some(&mut memory))
+        .unwrap();
     assert_eq!(tried.frame, frame);
 }
 
@@ -487,7 +492,8 @@ fn buffers_that_are_too_small_and_units_that_do_not_fit_are_refused() {
     let encode = |words: usize, units: &[Unit], room: usize| {
         let (mut words, mut few, mut out) = (vec![0; words], [0; 3], vec![0; room]);
         let mut scratch = Scratch { words: &mut words, bytes: &mut few };
-        codec.encode(KEY, &layout.as_ref(), units, Grad::F32(&grad), None, &mut scratch, &mut out)
+        let input = StepInput { key: KEY, layout: &layout.as_ref(), units, grad: Grad::F32(&grad) };
+        codec.encode(&input, None, &mut scratch, &mut out)
     };
     assert!(encode(needed.words, &units, bytes).is_ok());
     let actual = bytes - 1;
@@ -500,7 +506,8 @@ fn buffers_that_are_too_small_and_units_that_do_not_fit_are_refused() {
     assert_eq!(encode(needed.words, &reversed, bytes), Err(EncodeError::UnitOutOfOrder { unit: 0 }));
     let mut scratch = Scratch { words: &mut [], bytes: &mut [] };
     let (size, layout) = (PacketSize::new(1200).unwrap(), layout.as_ref());
-    let packets = codec.packets(KEY, &layout, &units, Grad::F32(&grad), None, &mut scratch, size);
+    let input = StepInput { key: KEY, layout: &layout, units: &units, grad: Grad::F32(&grad) };
+    let packets = codec.packets(&input, None, &mut scratch, size);
     assert_eq!(packets.map(|_| ()).unwrap_err(), EncodeError::NoPackets);
 }
 
@@ -568,7 +575,7 @@ proptest! {
         let p: Vec<f32> = kept.iter().zip(&grad).map(|(kept, grad)| kept + grad).collect();
         let mut memory = Memory::new(kept);
         let (layout, mut encoder) = (layout(), Encoder::new());
-        let frame = encoder.encode(&codec, KEY, &layout.as_ref(), &units(), Grad::F32(&grad), Some(&mut memory)).unwrap();
+        let frame = encoder.encode(&codec, &StepInput { key: KEY, layout: &layout.as_ref(), units: &units(), grad: Grad::F32(&grad) }, Some(&mut memory)).unwrap();
         let mut decoder = Decoder::new();
         let frame = decoder.parse_with(frame, &layout.as_ref(), &limits(), codec.parser()).unwrap();
         memory.give_back(&frame);

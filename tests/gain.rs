@@ -2,7 +2,7 @@
 
 use gradwire::registry::{CODECS, Law};
 use gradwire::state::MemoryChoice;
-use gradwire::{Codec, Grad, Source, Spec, StepKey, Trial, Unit};
+use gradwire::{Codec, Grad, Source, Spec, StepInput, StepKey, Trial, Unit};
 use gradwire_tests::inputs::Input;
 use gradwire_tests::naive::gain::squares;
 use gradwire_tests::run::{self, Kept};
@@ -35,7 +35,8 @@ fn a_trial_gives_the_frame_and_the_gain_of_the_encode_and_keeps_the_memory() {
         let before = kept.as_ref().map(Kept::words);
         let tried = {
             let memory = kept.as_mut().map(Kept::lend);
-            let tried = trial.encode(&spec.codec, KEY, &layout, &units, Grad::F32(&grad), memory.as_ref());
+            let input = StepInput { key: KEY, layout: &layout, units: &units, grad: Grad::F32(&grad) };
+            let tried = trial.encode(&spec.codec, &input, memory.as_ref());
             tried.map(|tried| (tried.frame.to_vec(), tried.gain)).unwrap()
         };
         assert_eq!(kept.as_ref().map(Kept::words), before, "{spec}");

@@ -3,7 +3,7 @@
 use gradwire::registry::{CODECS, Law};
 use gradwire::state::MemoryChoice;
 use gradwire::{
-    Codec, Decoder, Encoder, Grad, Layout, LayoutRef, Limits, Memory, Source, Spec, StepKey, Unit,
+    Codec, Decoder, Encoder, Grad, Layout, LayoutRef, Limits, Memory, Source, Spec, StepInput, StepKey, Unit,
 };
 use gradwire_tests::inputs::{Input, power_of_two};
 use gradwire_tests::run;
@@ -33,8 +33,8 @@ fn step(spec: &Spec, residual: &[f32], grad: &[f32]) -> Step {
     let states = if spec.codec.capabilities().adapts { units.len() } else { 0 };
     memory = memory.with_states(vec![Default::default(); states]);
     let mut encoder = Encoder::new();
-    let frame =
-        encoder.encode(&spec.codec, key, &layout, &units, Grad::F32(grad), Some(&mut memory)).unwrap();
+    let input = StepInput { key, layout: &layout, units: &units, grad: Grad::F32(grad) };
+    let frame = encoder.encode(&spec.codec, &input, Some(&mut memory)).unwrap();
     let mut decoder = Decoder::new();
     let frame = decoder.parse(frame, &layout, &Limits::for_layout(&layout)).unwrap();
     let (mut sent, kept) = (vec![0.0; grad.len()], memory.residual().to_vec());
@@ -162,8 +162,8 @@ fn the_largest_values_are_refused_or_sent_and_kept_as_floats() {
             for step in 0..3 {
                 let key = StepKey { seed: 5, step, source: Source::Rank(1) };
                 let before = memory.as_ref().map(contents);
-                let made =
-                    encoder.encode(&spec.codec, key, &layout, &unit, Grad::F32(&grad), memory.as_mut());
+                let input = StepInput { key, layout: &layout, units: &unit, grad: Grad::F32(&grad) };
+                let made = encoder.encode(&spec.codec, &input, memory.as_mut());
                 let Ok(frame) = made else {
                     assert_eq!(memory.as_ref().map(contents), before, "{spelling}");
                     refused_some += 1;
@@ -243,15 +243,15 @@ fn a_step_beside_the_memory_before_is_the_same_step_and_leaves_that_memory_alone
                     taken.push(*unit);
                 }
             }
-            let frame =
-                other.encode_beside(&spec.codec, key, &layout, &taken, &grads, &before, &mut beside).unwrap();
+            let input = StepInput { key, layout: &layout, units: &taken, grad: &grads[..] };
+            let frame = other.encode_beside(&spec.codec, &input, &before, &mut beside).unwrap();
             assert_eq!(contents(&before), old, "{spec}");
             let mut copy = memory_of(&spec, units.len(), n);
             let snapshot = &mut gradwire::state::Snapshot::new();
             snapshot.take(&usual);
             snapshot.restore(&mut copy);
-            let expected =
-                encoder.encode(&spec.codec, key, &layout, &taken, values.as_grad(), Some(&mut copy)).unwrap();
+            let input = StepInput { key, layout: &layout, units: &taken, grad: values.as_grad() };
+            let expected = encoder.encode(&spec.codec, &input, Some(&mut copy)).unwrap();
             assert_eq!(frame, expected, "{spec}, step {step}");
             assert_eq!(contents(&beside), contents(&copy), "{spec}, step {step}");
             if step % 2 == 0 {
@@ -273,9 +273,8 @@ fn a_gradient_that_is_not_finite_is_refused_beside_the_memory_before() {
         let mut grad = [1.0; 3];
         grad[at] = bad;
         let grads = [Grad::F32(&grad)];
-        let result = Encoder::new()
-            .encode_beside(&spec.codec, key, &layout, &[unit], &grads, &before, &mut beside)
-            .map(<[u8]>::len);
+        let input = StepInput { key, layout: &layout, units: &[unit], grad: &grads[..] };
+        let result = Encoder::new().encode_beside(&spec.codec, &input, &before, &mut beside).map(<[u8]>::len);
         assert_eq!(result, Err(gradwire::EncodeError::NonFiniteInput { index: at }), "{bad}");
     }
 }

@@ -2,7 +2,7 @@
 //! nothing is allocated beyond it.
 
 use gradwire::format::{Limit, frame_scratch_len};
-use gradwire::{DecodeError, Decoder, Encoder, Grad, LayoutRef, Limits, Source, Spec, StepKey};
+use gradwire::{DecodeError, Decoder, Encoder, Grad, LayoutRef, Limits, Source, Spec, StepInput, StepKey};
 use gradwire_tests::golden::{self, Golden};
 use gradwire_tests::inputs::Input;
 use gradwire_tests::naive::{self, header};
@@ -406,7 +406,9 @@ fn warm_buffers_allocate_nothing_per_step() {
         let mut step = |t: u64| {
             let key = StepKey { seed: 1, step: t, source: Source::Rank(0) };
             let grad = Grad::F32(&grads[t as usize % 4]);
-            let frame = encoder.encode(&spec.codec, key, &layout, &units, grad, None).unwrap();
+            let frame = encoder
+                .encode(&spec.codec, &StepInput { key, layout: &layout, units: &units, grad }, None)
+                .unwrap();
             decoder.parse(frame, &layout, &limits).unwrap().add_scaled_to(0.5, &mut sum);
         };
         (0..4).for_each(&mut step);
@@ -423,8 +425,9 @@ fn an_encoder_refuses_units_beyond_the_layout_before_it_allocates_for_them() {
     let key = StepKey { seed: 1, step: 1, source: Source::Rank(0) };
     let bytes = allocated(|| {
         let mut encoder = Encoder::new();
-        let result =
-            encoder.encode(&spec.codec, key, &LayoutRef::flat(4), &[unit], Grad::F32(&[0.0; 4]), None);
+        let input =
+            StepInput { key, layout: &LayoutRef::flat(4), units: &[unit], grad: Grad::F32(&[0.0; 4]) };
+        let result = encoder.encode(&spec.codec, &input, None);
         assert_eq!(result.err(), Some(gradwire::EncodeError::UnitOutOfOrder { unit: 7 }));
     });
     assert!(bytes < 1 << 16, "{bytes} bytes");

@@ -5,7 +5,7 @@ use gradwire::rounds::MemoryView;
 use gradwire::state::UnitState;
 use gradwire::state::{ArrayLen, DecayError, Keeper, Moved, Remapped, SaveError, StateLen};
 use gradwire::{
-    DecodeError, Encoder, Grad, Layout, LayoutRef, Memory, Source, Spec, StepKey, TensorRef, Unit,
+    DecodeError, Encoder, Grad, Layout, LayoutRef, Memory, Source, Spec, StepInput, StepKey, TensorRef, Unit,
 };
 use gradwire_tests::golden::parse_states;
 use gradwire_tests::inputs::{Input, Words};
@@ -98,8 +98,8 @@ fn encodes_behind_a_decay_or_a_move_are_those_of_a_fresh_memory() {
     let encode = |spec: &Spec, step: u64, grad: &[f32], memory: &mut Memory<'_>| {
         let key = StepKey { seed: 1, step, source: Source::Rank(0) };
         let mut encoder = Encoder::new();
-        let frame =
-            encoder.encode(&spec.codec, key, &layout, &[Unit::whole(n)], Grad::F32(grad), Some(memory));
+        let input = StepInput { key, layout: &layout, units: &[Unit::whole(n)], grad: Grad::F32(grad) };
+        let frame = encoder.encode(&spec.codec, &input, Some(memory));
         frame.map(<[u8]>::to_vec)
     };
     for spelling in ["topk:density=0.01", "qsgd:rounding=nearest", "bf16:memory=ef"] {

@@ -3,7 +3,9 @@
 
 use gradwire::arithmetic::clip_norm;
 use gradwire::state::UnitState;
-use gradwire::{EncodeError, Gather, Grad, LayoutRef, Memory, Scratch, Source, Spec, StepKey, Unit};
+use gradwire::{
+    EncodeError, Gather, Grad, LayoutRef, Memory, Scratch, Source, Spec, StepInput, StepKey, Unit,
+};
 use gradwire_tests::inputs::{Input, power_of_two};
 use gradwire_tests::naive;
 use gradwire_tests::run::{self, Kept, bits};
@@ -192,7 +194,8 @@ fn refused(spelling: &str, units: &[Unit], grad: &[f32], kept: &Kept, short: [us
     let mut scratch = Scratch { words: &mut words, bytes: &mut bytes };
     let mut after = kept.clone();
     let memory = &mut after.lend();
-    let result = codec.encode(key(1), &layout, units, Grad::F32(grad), Some(memory), &mut scratch, &mut out);
+    let input = StepInput { key: key(1), layout: &layout, units, grad: Grad::F32(grad) };
+    let result = codec.encode(&input, Some(memory), &mut scratch, &mut out);
     let error = result.expect_err(spelling);
     assert_eq!(after.words(), kept.words(), "{spelling}: {error} changed the memory");
     error
@@ -343,9 +346,8 @@ fn a_step_that_only_momentum_makes_too_large_is_refused() {
         let mut grad = [8_000.0f32; 40];
         let mut encoder = gradwire::Encoder::new();
         let mut encode = |at, grad: &[f32], memory: &mut Memory<'_>| {
-            encoder
-                .encode(&spec.codec, key(at), &layout, &units, Grad::F32(grad), Some(memory))
-                .map(<[u8]>::len)
+            let input = StepInput { key: key(at), layout: &layout, units: &units, grad: Grad::F32(grad) };
+            encoder.encode(&spec.codec, &input, Some(memory)).map(<[u8]>::len)
         };
         grad[..4].fill(20_000.0);
         grad[39] = 100.0;

@@ -9,12 +9,11 @@ use gradwire::experiments::{
 use gradwire::format::CodecId;
 use gradwire::plan::{Plan, PlanError};
 use gradwire::registry::{Law, codecs};
-use gradwire::rounds::StepInput;
 use gradwire::rules::Rules;
 use gradwire::state::MemoryChoice;
 use gradwire::{
     Codec, DecodeError, Decoder, Density, EncodeError, Encoder, Gather, Grad, Layout, Limits, Memory,
-    Scratch, Source, Spec, SpecError, StepKey,
+    Scratch, Source, Spec, SpecError, StepInput, StepKey,
 };
 use gradwire_tests::run::bits;
 use std::sync::Once;
@@ -219,7 +218,8 @@ fn frames_add_up_and_every_reader_of_the_process_knows_them() {
     let mut memory = Memory::for_spec(&spec, &layout).expect("error feedback by default");
     let values: Vec<f32> = (0..16).map(|at| at as f32 + 0.5).collect();
     let mut encoder = Encoder::new();
-    let frame = encoder.encode(&spec.codec, key(3), &layout, &units, Grad::F32(&values), Some(&mut memory));
+    let input = StepInput { key: key(3), layout: &layout, units: &units, grad: Grad::F32(&values) };
+    let frame = encoder.encode(&spec.codec, &input, Some(&mut memory));
     let frame = frame.unwrap().to_vec();
     let (mut decoder, mut sum) = (Decoder::new(), [0.0; 16]);
     let parsed = decoder.parse(&frame, &layout, &Limits::for_layout(&layout)).unwrap();
@@ -262,8 +262,8 @@ fn an_encode_that_is_refused_names_the_coordinate_and_changes_nothing() {
         grad[index] = value;
         let units: Vec<_> = spec.units.units(&layout).collect();
         let mut encoder = Encoder::new();
-        let encoded =
-            encoder.encode(&spec.codec, key(0), &layout, &units, Grad::F32(&grad), Some(&mut memory));
+        let input = StepInput { key: key(0), layout: &layout, units: &units, grad: Grad::F32(&grad) };
+        let encoded = encoder.encode(&spec.codec, &input, Some(&mut memory));
         assert_eq!((encoded.err(), memory.residual()), (Some(error), &[0.25; 16][..]), "{spelling}");
     }
 }
@@ -317,8 +317,8 @@ fn rules_send_all_groups_or_none() {
     let mut encoder = Encoder::new();
     let mut memory = Memory::new(vec![0.25; 16]);
     let (codec, units) = (plan.groups()[0].codec(), plan.units());
-    let frame =
-        encoder.encode(codec, key(5), &layout.as_ref(), units, Grad::F32(&grad), Some(&mut memory)).unwrap();
+    let input = StepInput { key: key(5), layout: &layout.as_ref(), units, grad: Grad::F32(&grad) };
+    let frame = encoder.encode(codec, &input, Some(&mut memory)).unwrap();
     assert_eq!(alone.unwrap(), frame);
 }
 
@@ -354,7 +354,8 @@ fn its_draws_are_its_own() {
     let spec = spec("x:head:density=1,step=1,memory=none");
     let (mut encoder, mut decoder, mut sum) = (Encoder::new(), Decoder::new(), [0.0; 16]);
     let layout = layout.as_ref();
-    let frame = encoder.encode(&spec.codec, one, &layout, &[unit], Grad::F32(&[0.0; 16]), None).unwrap();
+    let input = StepInput { key: one, layout: &layout, units: &[unit], grad: Grad::F32(&[0.0; 16]) };
+    let frame = encoder.encode(&spec.codec, &input, None).unwrap();
     decoder.parse(frame, &layout, &Limits::for_layout(&layout)).unwrap().add_scaled_to(1.0, &mut sum);
     let drawn: Vec<f32> = (0..16).map(|at| (own.u64_at(at) % 2) as f32).collect();
     assert_eq!(sum[..], drawn[..]);
@@ -371,7 +372,8 @@ fn a_linear_one_has_rounds_and_no_frames() {
     let layout = layout.as_ref();
     let units = [gradwire::Unit::whole(16)];
     let mut encoder = Encoder::new();
-    let refused = encoder.encode(&spec.codec, key(0), &layout, &units, Grad::F32(&[1.0; 16]), None);
+    let input = StepInput { key: key(0), layout: &layout, units: &units, grad: Grad::F32(&[1.0; 16]) };
+    let refused = encoder.encode(&spec.codec, &input, None);
     assert_eq!(refused.unwrap_err(), EncodeError::NoFrames);
     let error = Rules::parse("a=x:total; none").unwrap_err().to_string();
     assert!(error.contains("cannot be a rule"), "{error}");

@@ -3,7 +3,9 @@
 
 use gradwire::packets::PacketSize;
 use gradwire::state::MemoryChoice;
-use gradwire::{Codec, EncodeError, Gather, Grad, LayoutRef, Memory, Scratch, Source, Spec, StepKey, Unit};
+use gradwire::{
+    Codec, EncodeError, Gather, Grad, LayoutRef, Memory, Scratch, Source, Spec, StepInput, StepKey, Unit,
+};
 use gradwire_tests::gradients;
 use gradwire_tests::inputs::{Input, Words};
 use gradwire_tests::naive::{self, encode::Job};
@@ -282,9 +284,8 @@ fn what_was_not_drawn_is_kept_back() {
                 let mut kept = memory(spelling, &units, &residual).expect("a memory");
                 let (mut lent, mut out, mut sum) = (kept.lend(), [0xa5; 64], vec![0.0; n]);
                 let grad = Grad::F32(&grad);
-                let mut packets = codec
-                    .packets(key(5), &layout, &units, grad, Some(&mut lent), &mut scratch, size)
-                    .unwrap();
+                let input = StepInput { key: key(5), layout: &layout, units: &units, grad };
+                let mut packets = codec.packets(&input, Some(&mut lent), &mut scratch, size).unwrap();
                 for _ in 0..drawn {
                     let Some(bytes) = packets.next_into(&mut out) else { break };
                     run::parse(&out[..bytes], &layout, &run::no_limits(), |frame| {

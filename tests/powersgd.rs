@@ -6,8 +6,8 @@ use gradwire::registry::LinearCodec;
 use gradwire::rounds::{LinearScratch, MemoryView};
 use gradwire::state::Keeper;
 use gradwire::{
-    Codec, DecodeError, EncodeError, Encoder, Grad, Layout, LayoutRef, Memory, Source, Spec, StepKey,
-    TensorRef, Unit,
+    Codec, DecodeError, EncodeError, Encoder, Grad, Layout, LayoutRef, Memory, Source, Spec, StepInput,
+    StepKey, TensorRef, Unit,
 };
 use gradwire_tests::inputs::Input;
 use gradwire_tests::naive::powersgd as naive;
@@ -536,7 +536,16 @@ fn there_are_no_frames_of_rounds() {
     let mut memory = Memory::for_spec(&spec, &layout).unwrap();
     for memory in [None, Some(&mut memory)] {
         let refused = Encoder::new()
-            .encode(&spec.codec, key(0), &layout, &[Unit::whole(4)], Grad::F32(&[1.0; 4]), memory)
+            .encode(
+                &spec.codec,
+                &StepInput {
+                    key: key(0),
+                    layout: &layout,
+                    units: &[Unit::whole(4)],
+                    grad: Grad::F32(&[1.0; 4]),
+                },
+                memory,
+            )
             .map(|_| ());
         assert_eq!(refused, Err(EncodeError::NoFrames));
     }

@@ -4,11 +4,10 @@
 use gradwire::format::{Header, Limit, Outline};
 use gradwire::plan::{GroupsDecodeError, Plan};
 use gradwire::registry::{CODECS, Law};
-use gradwire::rounds::StepInput;
 use gradwire::rules::{Rules, RulesProblem};
 use gradwire::{
     Codec, DecodeError, Decoder, EncodeError, Encoder, Grad, Layout, LayoutRef, Limits, Memory, Source, Spec,
-    StepKey,
+    StepInput, StepKey,
 };
 use gradwire_tests::inputs::Input;
 use gradwire_tests::messages::{self, Message};
@@ -83,13 +82,8 @@ fn encode(
 ) -> Result<Vec<u8>, EncodeError> {
     let mut memory = kept.map(Kept::lend);
     let mut encoder = Encoder::new();
-    encoder
-        .encode_plan(
-            groups,
-            &StepInput { key: key(step), layout, units: groups.units(), grad },
-            memory.as_mut(),
-        )
-        .map(<[u8]>::to_vec)
+    let input = StepInput { key: key(step), layout, units: groups.units(), grad };
+    encoder.encode_plan(groups, &input, memory.as_mut()).map(<[u8]>::to_vec)
 }
 
 /// A −0.0 in a residual counts as 0.
@@ -225,12 +219,10 @@ fn one_rule_for_all_makes_the_frame_of_the_codec_alone() {
         let (mut encoder, mut rules_encoder) = (Encoder::new(), Encoder::new());
         for step in 0..3 {
             let (key, grad) = (key(step), Grad::F32(&grad));
-            let frame = encoder.encode(&spec.codec, key, &layout, &units, grad, memory.as_mut());
-            let frames = rules_encoder.encode_plan(
-                &groups,
-                &StepInput { key, layout: &layout, units: groups.units(), grad },
-                by_rules.as_mut(),
-            );
+            let input = StepInput { key, layout: &layout, units: &units, grad };
+            let frame = encoder.encode(&spec.codec, &input, memory.as_mut());
+            let input = StepInput { key, layout: &layout, units: groups.units(), grad };
+            let frames = rules_encoder.encode_plan(&groups, &input, by_rules.as_mut());
             assert_eq!(frame, frames, "{example}");
             let saved = |memory: &Option<Memory<'_>>| {
                 let mut bytes = vec![0; memory.as_ref().map_or(0, |memory| memory.saved_bytes().unwrap())];
@@ -375,13 +367,8 @@ fn an_encode_that_fails_in_any_group_changes_nothing() {
     let mut encoder = Encoder::new();
     let mut refuse = |kept: &mut Kept, grad: &[f32]| {
         let mut memory = kept.lend();
-        let error = encoder
-            .encode_plan(
-                &groups,
-                &StepInput { key: key(1), layout: &layout, units: groups.units(), grad: Grad::F32(grad) },
-                Some(&mut memory),
-            )
-            .err();
+        let input = StepInput { key: key(1), layout: &layout, units: groups.units(), grad: Grad::F32(grad) };
+        let error = encoder.encode_plan(&groups, &input, Some(&mut memory)).err();
         assert!(encoder.frame().is_empty());
         error
     };
@@ -419,13 +406,8 @@ fn groups_keep_apart_what_they_keep() {
     let grad = Input::Normal(5).values(layout.len());
     let mut memory = Memory::for_plan(&groups, &layout).unwrap();
     assert_eq!((memory.len(), memory.momentum().map(<[f32]>::len)), (layout.len(), Some(layout.len())));
-    Encoder::new()
-        .encode_plan(
-            &groups,
-            &StepInput { key: key(0), layout: &layout, units: groups.units(), grad: Grad::F32(&grad) },
-            Some(&mut memory),
-        )
-        .unwrap();
+    let input = StepInput { key: key(0), layout: &layout, units: groups.units(), grad: Grad::F32(&grad) };
+    Encoder::new().encode_plan(&groups, &input, Some(&mut memory)).unwrap();
     let has = |values: &[f32], range: std::ops::Range<usize>| values[range].iter().any(|&value| value != 0.0);
     let (residual, momentum) = (memory.residual(), memory.momentum().unwrap());
     let kept = [0..100, 100..140, 140..150, 150..198, 198..206, 206..221].map(|range| has(residual, range));
@@ -446,26 +428,16 @@ fn the_memory_of_groups_is_saved_and_moves_to_another_layout_by_name() {
     let mut memory = Memory::for_plan(&groups, &layout).unwrap();
     assert_eq!(memory.states().len(), groups.units().len());
     let mut encoder = Encoder::new();
-    encoder
-        .encode_plan(
-            &groups,
-            &StepInput { key: key(0), layout: &layout, units: groups.units(), grad: Grad::F32(&grad) },
-            Some(&mut memory),
-        )
-        .unwrap();
+    let input = StepInput { key: key(0), layout: &layout, units: groups.units(), grad: Grad::F32(&grad) };
+    encoder.encode_plan(&groups, &input, Some(&mut memory)).unwrap();
     let mut saved = vec![0; memory.saved_bytes().unwrap()];
     memory.save(&layout, &mut saved).unwrap();
     let mut loaded = Memory::for_plan(&groups, &layout).unwrap();
     loaded.load(&layout, &saved).unwrap();
     let mut step = |memory: &mut Memory<'_>| {
         let grad = Grad::F32(&grad);
-        encoder
-            .encode_plan(
-                &groups,
-                &StepInput { key: key(1), layout: &layout, units: groups.units(), grad },
-                Some(memory),
-            )
-            .map(<[u8]>::to_vec)
+        let input = StepInput { key: key(1), layout: &layout, units: groups.units(), grad };
+        encoder.encode_plan(&groups, &input, Some(memory)).map(<[u8]>::to_vec)
     };
     assert_eq!(step(&mut loaded), step(&mut memory));
 
@@ -487,14 +459,8 @@ fn four_frames(text: &str, step: u64) -> Vec<Vec<u8>> {
     let grad = Input::Normal(6).values(layout.len());
     let mut memory = Memory::for_plan(&groups, &layout);
     let mut encoder = Encoder::new();
-    let all = encoder
-        .encode_plan(
-            &groups,
-            &StepInput { key: key(step), layout: &layout, units: groups.units(), grad: Grad::F32(&grad) },
-            memory.as_mut(),
-        )
-        .unwrap()
-        .to_vec();
+    let input = StepInput { key: key(step), layout: &layout, units: groups.units(), grad: Grad::F32(&grad) };
+    let all = encoder.encode_plan(&groups, &input, memory.as_mut()).unwrap().to_vec();
     let mut rest = &all[..];
     let mut next = || {
         let (frame, others) = rest.split_at(Header::parse(rest).unwrap().frame_bytes() as usize);

@@ -6,7 +6,8 @@ use gradwire::codecs::ValueChoice;
 use gradwire::registry::CODECS;
 use gradwire::rounds::LinearScratch;
 use gradwire::{
-    Codec, Density, EncodeError, Encoder, Grad, LayoutRef, Memory, Selection, Source, Spec, StepKey, Unit,
+    Codec, Density, EncodeError, Encoder, Grad, LayoutRef, Memory, Selection, Source, Spec, StepInput,
+    StepKey, Unit,
 };
 use gradwire_tests::inputs::Input;
 use gradwire_tests::naive::gain::of_density;
@@ -99,7 +100,7 @@ fn usual(
     kept: &mut Option<Kept>,
 ) -> Result<Vec<u8>, EncodeError> {
     let mut memory = kept.as_mut().map(Kept::lend);
-    Encoder::new().encode(codec, key, layout, units, grad, memory.as_mut()).map(<[u8]>::to_vec)
+    Encoder::new().encode(codec, &StepInput { key, layout, units, grad }, memory.as_mut()).map(<[u8]>::to_vec)
 }
 
 /// A memory that owns what `kept` holds, or that borrows it.
@@ -156,7 +157,7 @@ proptest! {
             let at = step % densities.len();
             let known = words(memory.as_ref());
             let selected = selection
-                .select(&spec.codec, key, &layout, &units, grad, memory.as_ref(), &densities)
+                .select(&spec.codec, &StepInput { key, layout: &layout, units: &units, grad }, memory.as_ref(), &densities)
                 .map(<[Gain]>::to_vec);
             prop_assert_eq!(words(memory.as_ref()), known, "selecting changes nothing");
             let mut others = vec![kept.clone(); densities.len()];
@@ -232,7 +233,7 @@ proptest! {
             let key = |rank| StepKey { seed: 3, step: step as u64, source: Source::Rank(rank as u32) };
             for (rank, selection) in selections.iter_mut().enumerate() {
                 let (grad, memory) = (Grad::F32(&grads[rank]), selected.get(rank));
-                let done = selection.select(&spec.codec, key(rank), &layout, &units, grad, memory, &densities);
+                let done = selection.select(&spec.codec, &StepInput { key: key(rank), layout: &layout, units: &units, grad }, memory, &densities);
                 prop_assert!(done.is_ok());
             }
             let codec = spec.codec.with_density(densities[at]).as_linear().unwrap();
@@ -258,7 +259,8 @@ proptest! {
 fn rounds_need_the_scratch_memory_that_the_codec_needs() {
     let (codec, layout, unit) = (Spec::parse("randomk").unwrap().codec, LayoutRef::flat(9), Unit::whole(9));
     let (densities, mut selection) = (densities(&[0.5, 0.2]), Selection::new());
-    selection.select(&codec, key(1), &layout, &[unit], Grad::F32(&[1.0; 9]), None, &densities).unwrap();
+    let input = StepInput { key: key(1), layout: &layout, units: &[unit], grad: Grad::F32(&[1.0; 9]) };
+    selection.select(&codec, &input, None, &densities).unwrap();
     let begin = |at: usize, less: usize| {
         let needed = codec.with_density(densities[at]).as_linear().unwrap().rounds().round_scratch_len(9);
         let (mut words, mut floats) = (vec![0; needed.words - less], vec![0.0; needed.floats]);
@@ -298,10 +300,8 @@ fn long_gradients_are_selected_as_an_encode_selects_them() {
             let mut kept = Some(Kept { residual: Input::Normal(9).values(n), ..Kept::default() });
             let mut memory = Memory::new(kept.as_ref().unwrap().residual.clone());
             let selected = (&spec.codec, key(7));
-            let gains = selection
-                .select(selected.0, selected.1, &layout, &units, grad, Some(&memory), &densities)
-                .unwrap()
-                .to_vec();
+            let input = StepInput { key: selected.1, layout: &layout, units: &units, grad };
+            let gains = selection.select(selected.0, &input, Some(&memory), &densities).unwrap().to_vec();
             assert_eq!(gains[3], gains[5], "the same density twice");
             let p: Vec<f32> = memory.residual().iter().zip(&values).map(|(kept, grad)| kept + grad).collect();
             assert_eq!(bits(selection.values()), bits(&p));
@@ -329,7 +329,8 @@ fn what_an_encode_refuses_a_selection_refuses_in_the_same_words() {
     let select = |spelling: &str, units: &[Unit], grad: &[f32], memory: Option<&Memory<'_>>| {
         let codec = Spec::parse(spelling).unwrap().codec;
         let mut selection = Selection::new();
-        let selected = selection.select(&codec, key(1), &layout, units, Grad::F32(grad), memory, &densities);
+        let input = StepInput { key: key(1), layout: &layout, units, grad: Grad::F32(grad) };
+        let selected = selection.select(&codec, &input, memory, &densities);
         let selected = selected.map(<[Gain]>::len);
         assert_eq!(selection.key().is_some(), selected.is_ok(), "after an error nothing is selected");
         selected
@@ -367,9 +368,11 @@ fn everything_can_be_taken_out_of_the_memory_at_once() {
     let mut memory = Memory::new(residual.clone()).with_momentum(momentum.clone());
     let mut selection = Selection::new();
     let grad = Grad::F32(&values);
-    let refused = selection.select(&codec, key(1), &layout, &units, grad, Some(&memory), &densities(&[0.1]));
+    let input = StepInput { key: key(1), layout: &layout, units: &units, grad };
+    let refused = selection.select(&codec, &input, Some(&memory), &densities(&[0.1]));
     assert_eq!(refused, Err(EncodeError::ValueOverflow { index: 7 }));
-    let gains = selection.select(&codec, key(1), &layout, &units, grad, Some(&memory), &[]);
+    let input = StepInput { key: key(1), layout: &layout, units: &units, grad };
+    let gains = selection.select(&codec, &input, Some(&memory), &[]);
     assert_eq!(gains, Ok(&[][..]));
     let rule = codec.momentum().unwrap().factor();
     for unit in &units {
@@ -408,7 +411,8 @@ fn a_codec_of_frames_has_no_rounds() {
     let (codec, layout, unit) = (Spec::parse("topk").unwrap().codec, LayoutRef::flat(4), Unit::whole(4));
     let mut selection = Selection::new();
     let grad = Grad::F32(&[1.0, 2.0, 3.0, 4.0]);
-    selection.select(&codec, key(1), &layout, &[unit], grad, None, &densities(&[0.5])).unwrap();
+    let input = StepInput { key: key(1), layout: &layout, units: &[unit], grad };
+    selection.select(&codec, &input, None, &densities(&[0.5])).unwrap();
     let mut scratch = LinearScratch { words: &mut [0; 20], floats: &mut [0.0; 20], ints: &mut [] };
     let _ = selection.begin(0, &layout, &unit, &mut scratch);
 }
@@ -419,6 +423,7 @@ fn a_frame_is_not_written_before_the_memory_keeps_the_values() {
     let (layout, units, mut selection) = (LayoutRef::flat(4), [Unit::whole(4)], Selection::new());
     let (codec, mut memory) = (Spec::parse("topk").unwrap().codec, Memory::new(vec![0.0; 4]));
     let grad = Grad::F32(&[1.0, 2.0, 3.0, 4.0]);
-    selection.select(&codec, key(1), &layout, &units, grad, Some(&memory), &densities(&[0.5])).unwrap();
+    let input = StepInput { key: key(1), layout: &layout, units: &units, grad };
+    selection.select(&codec, &input, Some(&memory), &densities(&[0.5])).unwrap();
     selection.encode(&mut Encoder::new(), 0, &layout, &units, Some(&mut memory));
 }

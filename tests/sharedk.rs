@@ -4,7 +4,9 @@
 use gradwire::codecs::{SharedBy, SharedK, SketchSize};
 use gradwire::registry::LinearCodec;
 use gradwire::rounds::{LinearScratch, MemoryView, Payload};
-use gradwire::{Codec, Density, EncodeError, Encoder, Grad, LayoutRef, Memory, Source, Spec, StepKey, Unit};
+use gradwire::{
+    Codec, Density, EncodeError, Encoder, Grad, LayoutRef, Memory, Source, Spec, StepInput, StepKey, Unit,
+};
 use gradwire_tests::inputs::Input;
 use gradwire_tests::{gradients, naive, rounds, run::bits};
 use proptest::prelude::*;
@@ -283,7 +285,16 @@ fn values_are_refused_by_name_and_taken_up_to_the_bound() {
     assert_eq!(begin(&grad, 0), Err(EncodeError::NonFiniteInput { index: 8 }));
     let spec = Spec::parse("sharedk").unwrap();
     let refused = Encoder::new()
-        .encode(&spec.codec, key(0), &LayoutRef::flat(4), &[Unit::whole(4)], Grad::F32(&[1.0; 4]), None)
+        .encode(
+            &spec.codec,
+            &StepInput {
+                key: key(0),
+                layout: &LayoutRef::flat(4),
+                units: &[Unit::whole(4)],
+                grad: Grad::F32(&[1.0; 4]),
+            },
+            None,
+        )
         .map(|_| ());
     assert_eq!(refused, Err(EncodeError::NoFrames));
 }

@@ -1,7 +1,7 @@
 //! Spellings: what is printed reads back, and every key does what it says in the frame.
 
 use gradwire::state::MemoryChoice;
-use gradwire::{Codec, Gather, Layout, Spec, SpecError};
+use gradwire::{Codec, Gather, Layout, Spec, SpecError, StepInput};
 use gradwire_tests::golden;
 use proptest::prelude::*;
 
@@ -99,7 +99,9 @@ fn every_chunk_has_its_own_share() {
         let key = gradwire::StepKey { seed: 1, step: 0, source: gradwire::Source::Rank(0) };
         let mut encoder = gradwire::Encoder::new();
         let grad = gradwire::Grad::F32(&grad);
-        let frame = encoder.encode(&spec.codec, key, &layout.as_ref(), &units, grad, None).unwrap();
+        let frame = encoder
+            .encode(&spec.codec, &StepInput { key, layout: &layout.as_ref(), units: &units, grad }, None)
+            .unwrap();
         let mut decoder = gradwire::Decoder::new();
         let limits = gradwire::Limits::for_layout(&layout.as_ref());
         let frame = decoder.parse(frame, &layout.as_ref(), &limits).unwrap();

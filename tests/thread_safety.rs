@@ -7,7 +7,7 @@ use gradwire::registry::{GatherCodec, LinearCodec};
 use gradwire::rounds::Gossip;
 use gradwire::{
     Codec, DecodeError, Decoder, EncodeError, Encoder, Frame, Gather, Grad, Layout, LayoutRef, Limits,
-    Linear, Memory, Scratch, Source, Spec, SpecError, StepKey, Unit, UnitPolicy,
+    Linear, Memory, Scratch, Source, Spec, SpecError, StepInput, StepKey, Unit, UnitPolicy,
 };
 
 const fn crosses_threads<T: Send + Sync + ?Sized>() {}
@@ -56,10 +56,9 @@ fn one_frame_is_added_by_many_threads_alike() {
     let frames: Vec<Vec<u8>> = std::thread::scope(|scope| {
         let encode = || {
             let mut encoder = Encoder::new();
-            encoder
-                .encode(codec, key, &layout, &[Unit::whole(1000)], Grad::F32(&grad), None)
-                .unwrap()
-                .to_vec()
+            let input =
+                StepInput { key, layout: &layout, units: &[Unit::whole(1000)], grad: Grad::F32(&grad) };
+            encoder.encode(codec, &input, None).unwrap().to_vec()
         };
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(encode)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()

@@ -2,7 +2,9 @@
 
 use gradwire::half::bf16;
 use gradwire::state::{MemoryChoice, UnitState};
-use gradwire::{EncodeError, Encoder, Grad, LayoutRef, Memory, Parallel, Source, Spec, StepKey, Unit};
+use gradwire::{
+    EncodeError, Encoder, Grad, LayoutRef, Memory, Parallel, Source, Spec, StepInput, StepKey, Unit,
+};
 use gradwire_tests::inputs::Input;
 use gradwire_tests::spellings::{and_examples, has_frames};
 use proptest::prelude::*;
@@ -80,18 +82,16 @@ fn run(spec: &Spec, steps: &[Vec<f32>; 3], units: &[Unit], narrow: bool, way: Wa
         let frame = if way.is_beside {
             let grads: Vec<_> = units.iter().map(|unit| grad.slice(unit.start, unit.len)).collect();
             let (before, beside) = (memory.as_ref().unwrap(), other.as_mut().unwrap());
+            let step = StepInput { key, layout: &shapes, units, grad: &grads[..] };
             match way.pool {
-                None => encoder.encode_beside(&spec.codec, key, &shapes, units, &grads, before, beside),
-                Some(pool) => pool.install(|| {
-                    encoder.encode_beside(&threaded, key, &shapes, units, &grads, before, beside)
-                }),
+                None => encoder.encode_beside(&spec.codec, &step, before, beside),
+                Some(pool) => pool.install(|| encoder.encode_beside(&threaded, &step, before, beside)),
             }
         } else {
+            let step = StepInput { key, layout: &shapes, units, grad };
             match way.pool {
-                None => encoder.encode(&spec.codec, key, &shapes, units, grad, memory.as_mut()),
-                Some(pool) => {
-                    pool.install(|| encoder.encode(&threaded, key, &shapes, units, grad, memory.as_mut()))
-                }
+                None => encoder.encode(&spec.codec, &step, memory.as_mut()),
+                Some(pool) => pool.install(|| encoder.encode(&threaded, &step, memory.as_mut())),
             }
         };
         if way.is_beside && frame.is_ok() {

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use gradwire::registry::{GatherCodec, Law};
 use gradwire::{
     Codec, Decoder, EncodeError, Encoder, Frame, Grad, LayoutRef, Limits, Memory, Parallel, Source, Spec,
-    StepKey, Unit,
+    StepInput, StepKey, Unit,
 };
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -75,10 +75,10 @@ impl<'g> CodecRun<'g> {
         let Self { spec, layout, units, memory, encoder, pool, .. } = self;
         let memory = memory.as_mut();
         match pool {
-            None => encoder.encode(&spec.codec, key, layout, units, grad, memory),
-            Some(pool) => {
-                pool.install(|| encoder.encode(&Parallel(spec.codec), key, layout, units, grad, memory))
-            }
+            None => encoder.encode(&spec.codec, &StepInput { key, layout, units, grad }, memory),
+            Some(pool) => pool.install(|| {
+                encoder.encode(&Parallel(spec.codec), &StepInput { key, layout, units, grad }, memory)
+            }),
         }
     }
 

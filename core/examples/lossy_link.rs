@@ -5,7 +5,7 @@
 //! cargo run -p gradwire --example lossy_link
 //! ```
 use gradwire::packets::{PacketEncoder, PacketSize};
-use gradwire::{Decoder, Grad, LayoutRef, Limits, Memory, Source, Spec, StepKey};
+use gradwire::{Decoder, Grad, LayoutRef, Limits, Memory, Source, Spec, StepInput, StepKey};
 
 const N: usize = 10_000;
 
@@ -23,7 +23,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         total.iter_mut().zip(&grad).for_each(|(sum, grad)| *sum += f64::from(*grad));
         let key = StepKey { seed: 3, step: step as u64, source: Source::Rank(0) };
         let grad = Grad::F32(&grad);
-        let count = packets.encode(&spec.codec, key, &layout, &units, grad, Some(&mut memory), size)?;
+        let input = StepInput { key, layout: &layout, units: &units, grad };
+        let count = packets.encode(&spec.codec, &input, Some(&mut memory), size)?;
         let mut lost = 0;
         for at in 0..count {
             let packet = packets.packet(at).expect("there are so many");

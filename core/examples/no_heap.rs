@@ -6,7 +6,8 @@
 use gradwire::codecs::{IndexChoice, TopK, ValueChoice};
 use gradwire::format::frame_scratch_len;
 use gradwire::{
-    Density, Frame, Gather, Grad, LayoutRef, Limits, Memory, Scratch, Source, StepKey, TensorRef, Unit,
+    Density, Frame, Gather, Grad, LayoutRef, Limits, Memory, Scratch, Source, StepInput, StepKey, TensorRef,
+    Unit,
 };
 
 const N: usize = 1024;
@@ -30,7 +31,8 @@ fn main() {
         let key = StepKey { seed: 1, step, source: Source::Rank(0) };
         let mut scratch = Scratch { words: &mut words, bytes: &mut [] };
         let grad = Grad::F32(&grad);
-        let sent = codec.encode(key, &layout, &units, grad, Some(&mut memory), &mut scratch, &mut frame);
+        let input = StepInput { key, layout: &layout, units: &units, grad };
+        let sent = codec.encode(&input, Some(&mut memory), &mut scratch, &mut frame);
         let bytes = sent.expect("a finite gradient, and buffers that are large enough");
 
         // The other side: bytes from a stranger, checked before a value is used.

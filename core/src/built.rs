@@ -83,7 +83,8 @@ mod tests {
         let mut scratch = Scratch { words: &mut words, bytes: &mut bytes };
         let (layout, grad) = (LayoutRef::flat(N), Grad::F32(&[0.5, -3.0]));
         let key = StepKey { seed: 1, step: 0, source: Source::Rank(0) };
-        let len = codec.encode(key, &layout, &[Unit::whole(N)], grad, None, &mut scratch, &mut out)?;
+        let step = StepInput { key, layout: &layout, units: &[Unit::whole(N)], grad };
+        let len = codec.encode(&step, None, &mut scratch, &mut out)?;
         out.truncate(len);
         Ok(out)
     }
@@ -95,7 +96,8 @@ mod tests {
         let key = StepKey { seed: 1, step: 0, source: Source::Rank(0) };
         let mut encode = |grad| {
             let layout = LayoutRef::flat(N);
-            Dense::F32.encode(key, &layout, &[Unit::whole(N)], grad, None, &mut scratch, &mut out).map(|_| ())
+            let input = StepInput { key, layout: &layout, units: &[Unit::whole(N)], grad };
+            Dense::F32.encode(&input, None, &mut scratch, &mut out).map(|_| ())
         };
         let half = encode(Grad::F16(&[f16::ONE; N]));
         assert_eq!(half, if cfg!(feature = "full") { Ok(()) } else { Err(EncodeError::NotBuilt) });

@@ -6,7 +6,7 @@
 //!
 #![cfg_attr(feature = "alloc", doc = "```")]
 #![cfg_attr(not(feature = "alloc"), doc = "```ignore")]
-//! use gradwire::{Decoder, Encoder, Grad, LayoutRef, Limits, Memory, Source, Spec, StepKey};
+//! use gradwire::{Decoder, Encoder, Grad, LayoutRef, Limits, Memory, Source, Spec, StepInput, StepKey};
 //!
 //! let grad = [0.5, -3.0, 0.0, 1.0];
 //! let layout = LayoutRef::flat(grad.len());
@@ -17,7 +17,8 @@
 //!
 //! let key = StepKey { seed: 1, step: 0, source: Source::Rank(0) };
 //! let mut encoder = Encoder::new();
-//! let frame = encoder.encode(&spec.codec, key, &layout, &units, Grad::F32(&grad), Some(&mut memory))?;
+//! let step = StepInput { key, layout: &layout, units: &units, grad: Grad::F32(&grad) };
+//! let frame = encoder.encode(&spec.codec, &step, Some(&mut memory))?;
 //!
 //! let mut decoder = Decoder::new();
 //! let frame = decoder.parse(frame, &layout, &Limits::for_layout(&layout))?;
@@ -104,7 +105,7 @@ mod wire;
 pub use codec::Linear;
 pub use error::{DecodeError, EncodeError};
 pub use frame::Frame;
-pub use frame::gather::Gather;
+pub use frame::gather::{Gather, StepInput};
 pub use gradient::density::Density;
 pub use gradient::grad::Grad;
 #[cfg(feature = "alloc")]
@@ -188,7 +189,7 @@ pub mod random {
 /// frame.
 pub mod rounds {
     pub use crate::codec::{Edge, Gossip, Payload, Reduction, Round, Turn};
-    pub use crate::frame::rounds_first::{AfterRounds, RoundsFirst, StepInput};
+    pub use crate::frame::rounds_first::{AfterRounds, RoundsFirst};
     pub use crate::kernels::bytes_of;
     pub use crate::memory::MemoryView;
     #[cfg(feature = "alloc")]

@@ -7,10 +7,9 @@ use crate::manifest::{self, Line, digest};
 use crate::naive;
 use crate::run::{self, Gradient, Kept};
 use gradwire::plan::Plan;
-use gradwire::rounds::StepInput;
 use gradwire::rules::Rules;
 use gradwire::state::{MemoryChoice, UnitState};
-use gradwire::{Decoder, EncodeError, Encoder, Layout, Source, StepKey};
+use gradwire::{Decoder, EncodeError, Encoder, Layout, Source, StepInput, StepKey};
 
 /// A gradient and its rules: everything that encoding it needs.
 #[derive(Clone, Debug)]
@@ -125,13 +124,8 @@ impl Message {
         let mut memory = kept.as_mut().map(Kept::lend);
         let mut encoder = Encoder::new();
         let grad = self.gradient.as_grad();
-        let bytes = encoder
-            .encode_plan(
-                &groups,
-                &StepInput { key: self.key, layout: &layout.as_ref(), units: groups.units(), grad },
-                memory.as_mut(),
-            )?
-            .to_vec();
+        let input = StepInput { key: self.key, layout: &layout.as_ref(), units: groups.units(), grad };
+        let bytes = encoder.encode_plan(&groups, &input, memory.as_mut())?.to_vec();
         Ok((bytes, kept))
     }
 

@@ -3,7 +3,9 @@
 
 use crate::naive::header::varint;
 use crate::naive::index::best_rice_parameter;
-use gradwire::{Codec, Decoder, Encoder, Grad, Layout, LayoutRef, Limits, Source, Spec, StepKey, Unit};
+use gradwire::{
+    Codec, Decoder, Encoder, Grad, Layout, LayoutRef, Limits, Source, Spec, StepInput, StepKey, Unit,
+};
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Instant;
@@ -108,8 +110,9 @@ impl<'a> Coder<'a> {
         let key = StepKey { seed: 1, step: 0, source: Source::Rank(0) };
         let (units, limits) = ([Unit::whole(values.len())], Limits::for_layout(layout));
         let start = Clock::now();
-        let frame =
-            encoder.encode(codec, key, layout, &units, Grad::F32(values), None).expect("it is finite");
+        let frame = encoder
+            .encode(codec, &StepInput { key, layout, units: &units, grad: Grad::F32(values) }, None)
+            .expect("it is finite");
         let encoded = Clock::now();
         let frame = decoder.parse(frame, layout, &limits).expect("it was just encoded");
         let ns = [encoded.since(&start), Clock::now().since(&encoded)];

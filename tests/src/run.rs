@@ -7,7 +7,7 @@ use gradwire::packets::PacketSize;
 use gradwire::state::{MemoryChoice, UnitState};
 use gradwire::{
     Codec, DecodeError, EncodeError, Frame, Gather, Grad, Layout, LayoutRef, Limits, Memory, Scratch, Spec,
-    StepKey, Unit,
+    StepInput, StepKey, Unit,
 };
 
 /// A gradient in one of the formats that encode takes.
@@ -152,7 +152,7 @@ pub fn encode_with(
     let mut bytes = vec![FILL; needed.bytes + more];
     let mut out = vec![FILL; codec.max_frame_bytes(units).expect("the bound fits the address space")];
     let mut scratch = Scratch { words: &mut words, bytes: &mut bytes };
-    let written = codec.encode(key, layout, units, grad, memory, &mut scratch, &mut out)?;
+    let written = codec.encode(&StepInput { key, layout, units, grad }, memory, &mut scratch, &mut out)?;
     out.truncate(written);
     Ok(out)
 }
@@ -192,7 +192,7 @@ pub fn packets_with(
     let mut words = vec![u32::from_le_bytes([FILL; 4]); needed.words];
     let mut bytes = vec![FILL; needed.bytes];
     let mut scratch = Scratch { words: &mut words, bytes: &mut bytes };
-    let mut packets = codec.packets(key, layout, units, grad, memory, &mut scratch, size)?;
+    let mut packets = codec.packets(&StepInput { key, layout, units, grad }, memory, &mut scratch, size)?;
     let draw = || {
         let mut out = vec![FILL; size.bytes()];
         let written = packets.next_into(&mut out)?;

@@ -11,9 +11,8 @@ use clap::Parser;
 use gradwire::format::{CodecId, VoidFrame};
 use gradwire::packets::PacketEncoder;
 use gradwire::plan::Plan;
-use gradwire::rounds::StepInput;
 use gradwire::rules::Rules;
-use gradwire::{Encoder, Grad, Layout, LayoutRef, Source, Spec, StepKey};
+use gradwire::{Encoder, Grad, Layout, LayoutRef, Source, Spec, StepInput, StepKey};
 use gradwire_trainer::codec_cli::{self, CodecArgs};
 
 /// Counts the bytes that are in use, and the most that ever were.
@@ -100,7 +99,9 @@ fn packets(spelling: &str, values: &[f32]) -> Vec<u8> {
     let (layout, mut encoder) = (layout.as_ref(), PacketEncoder::new());
     let units: Vec<_> = spec.units.units(&layout).collect();
     let (grad, size) = (Grad::F32(values), spec.packets.unwrap());
-    let count = encoder.encode(&spec.codec, key(), &layout, &units, grad, None, size).unwrap();
+    let count = encoder
+        .encode(&spec.codec, &StepInput { key: key(), layout: &layout, units: &units, grad }, None, size)
+        .unwrap();
     (0..count).flat_map(|at| encoder.packet(at).unwrap()).copied().collect()
 }
 

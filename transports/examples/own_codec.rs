@@ -9,7 +9,7 @@ use gradwire::experiments::{ParseBody, Refused, UnitBody, UnitSource};
 use gradwire::plan::Plan;
 use gradwire::registry::Law;
 use gradwire::{DecodeError, Decoder, Encoder, Gather, Grad, Layout, Limits, Memory, Scratch};
-use gradwire::{Source, StepKey, Unit, UnitPolicy};
+use gradwire::{Source, StepInput, StepKey, Unit, UnitPolicy};
 use gradwire_transports::exchange::{Exchange, Route};
 use gradwire_transports::{Deadline, Transport, local};
 
@@ -101,7 +101,9 @@ fn refuse_a_hostile_frame() -> Outcome<()> {
     let (codec, layout) = (Experimental(SignBlocks), Layout::packed([("weights", vec![2])])?);
     let (layout, key) = (layout.as_ref(), StepKey { seed: 42, step: 0, source: Source::Rank(0) });
     let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new());
-    let frame = encoder.encode(&codec, key, &layout, &[Unit::whole(2)], Grad::F32(&[9.0, -1.0]), None)?;
+    let grad = Grad::F32(&[9.0, -1.0]);
+    let step = StepInput { key, layout: &layout, units: &[Unit::whole(2)], grad };
+    let frame = encoder.encode(&codec, &step, None)?;
     let limits = Limits { max_magnitude: 4.0, ..Limits::for_layout(&layout) };
     assert!(decoder.parse_with(frame, &layout, &limits, codec.parser()).is_err());
     assert_eq!(decoder.parse(frame, &layout, &limits).unwrap_err(), DecodeError::UnknownCodec(0xf1));

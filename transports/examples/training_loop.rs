@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use gradwire::arithmetic::first_non_finite;
-use gradwire::{Decoder, Encoder, Grad, Layout, Limits, Memory, Source, Spec, StepKey, Unit};
+use gradwire::{Decoder, Encoder, Grad, Layout, Limits, Memory, Source, Spec, StepInput, StepKey, Unit};
 use gradwire_transports::collective::{self, Fold, Scalar};
 use gradwire_transports::exchange::{Exchange, Route};
 use gradwire_transports::{Deadline, Tag, Transport, local};
@@ -71,7 +71,9 @@ fn damage_a_frame() -> Outcome<()> {
     let (key, units) = (StepKey { seed: 42, step: 0, source: Source::Rank(0) }, [Unit::whole(4)]);
     let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new());
     let grad = Grad::F32(&[1.0, -3.0, 0.5, 2.0]);
-    let mut frame = encoder.encode(&spec.codec, key, &layout.as_ref(), &units, grad, None)?.to_vec();
+    let mut frame = encoder
+        .encode(&spec.codec, &StepInput { key, layout: &layout.as_ref(), units: &units, grad }, None)?
+        .to_vec();
     for at in 0..frame.len() {
         frame[at] ^= 0x10;
         let refused = decoder.parse(&frame, &layout.as_ref(), &Limits::for_layout(&layout.as_ref()));

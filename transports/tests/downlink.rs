@@ -8,8 +8,8 @@ use gradwire::experiments::ParseBody;
 use gradwire::format::CodecId;
 use gradwire::state::StateLen;
 use gradwire::{
-    Codec, DecodeError, Density, EncodeError, Gather, Grad, Layout, LayoutRef, Memory, Scratch, ScratchLen,
-    Source, Spec, StepKey, Unit,
+    Codec, DecodeError, Density, EncodeError, Gather, Grad, Layout, Memory, Scratch, ScratchLen, Source,
+    Spec, StepInput, StepKey, Unit,
 };
 use gradwire_transports::exchange::{Exchange, ExchangeError, Route, ServerOptions};
 use gradwire_transports::{Deadline, Rank, Transport, local};
@@ -48,27 +48,24 @@ impl Gather for Heavy {
 
     fn encode(
         &self,
-        key: StepKey,
-        layout: &LayoutRef<'_>,
-        units: &[Unit],
-        grad: Grad<'_>,
+        step: &StepInput<'_>,
         memory: Option<&mut Memory<'_>>,
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
-        let (Grad::F32(mean), Some(memory)) = (grad, memory) else {
+        let (Grad::F32(mean), Some(memory)) = (step.grad, memory) else {
             return Err(EncodeError::MemoryIncomplete);
         };
-        if key.step == self.refuses {
+        if step.key.step == self.refuses {
             return Err(EncodeError::Experiment { unit: 0, index: 0, why: "not in this step" });
         }
         let velocity = memory.array("velocity").ok_or(EncodeError::MemoryIncomplete)?;
         let velocity: Vec<f32> =
             velocity.iter().zip(mean).map(|(velocity, mean)| velocity / 2.0 + mean).collect();
-        let grad = Grad::F32(&velocity);
-        let bytes = self.largest.encode(key, layout, units, grad, Some(memory), scratch, out)?;
+        let step = StepInput { grad: Grad::F32(&velocity), ..*step };
+        let bytes = self.largest.encode(&step, Some(memory), scratch, out)?;
         memory.array_mut("velocity").unwrap().copy_from_slice(&velocity);
-        if key.step == self.breaks {
+        if step.key.step == self.breaks {
             out[bytes - 1] ^= 1;
         }
         Ok(bytes)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use gradwire::plan::Plan;
 use gradwire::random::Stream;
 use gradwire::state::MemoryChoice;
-use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
+use gradwire::{Grad, Layout, Memory, Source, Spec, StepInput, StepKey};
 use gradwire_transports::collective::Wire;
 use gradwire_transports::exchange::{Exchange, ExchangeError, Report, Route, ServerOptions};
 use gradwire_transports::layer::{FaultInjector, FaultPlan};
@@ -444,8 +444,8 @@ fn serial_means(world: u32, spec: &str, steps: u64) -> Vec<Vec<f32>> {
                 let mut memory = Memory::new(&mut residuals[rank as usize]);
                 let memory = (spec.memory == MemoryChoice::ErrorFeedback).then_some(&mut memory);
                 let grad = Grad::F32(&grad);
-                let frame =
-                    encoder.encode(&spec.codec, key(rank, step), &layout, &units, grad, memory).unwrap();
+                let input = StepInput { key: key(rank, step), layout: &layout, units: &units, grad };
+                let frame = encoder.encode(&spec.codec, &input, memory).unwrap();
                 let limits = gradwire::Limits::for_layout(&layout);
                 decoder.parse(frame, &layout, &limits).unwrap().add_scaled_to(1.0, &mut sum);
             }

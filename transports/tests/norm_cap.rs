@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use gradwire::random::Stream;
-use gradwire::{Decoder, Encoder, Grad, Layout, Limits, Memory, Source, Spec, StepKey};
+use gradwire::{Decoder, Encoder, Grad, Layout, Limits, Memory, Source, Spec, StepInput, StepKey};
 use gradwire_transports::exchange::{Capped, Exchange, ExchangeError, Route, ServerOptions};
 use gradwire_transports::{Deadline, Rank, Transport, local};
 
@@ -83,7 +83,8 @@ fn serial(spec: &str, norm_cap: Option<f32>, gain: f32) -> (Vec<Seen>, Vec<f64>)
         for (rank, memory) in (0..WORLD).zip(&mut memories) {
             let grad = gradient(rank, step, gain);
             let (grad, memory) = (Grad::F32(&grad), memory.as_mut());
-            let frame = encoder.encode(&spec.codec, key(rank, step), &layout, &units, grad, memory).unwrap();
+            let input = StepInput { key: key(rank, step), layout: &layout, units: &units, grad };
+            let frame = encoder.encode(&spec.codec, &input, memory).unwrap();
             let frame = decoder.parse(frame, &layout, &Limits::for_layout(&layout)).unwrap();
             let mut decoded = vec![0.0f32; layout.len()];
             frame.add_scaled_to(1.0, &mut decoded);

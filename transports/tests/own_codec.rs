@@ -15,7 +15,7 @@ use gradwire::registry::Law;
 use gradwire::rounds::{LinearScratch, LinearScratchLen, MemoryView, Payload, Reduction, Round};
 use gradwire::{
     Codec, DecodeError, Density, EncodeError, Gather, Grad, Layout, LayoutRef, Linear, Memory, Scratch,
-    ScratchLen, Source, Spec, StepKey, Unit, UnitPolicy,
+    ScratchLen, Source, Spec, StepInput, StepKey, Unit, UnitPolicy,
 };
 use gradwire_transports::collective::Wire;
 use gradwire_transports::exchange::{Exchange, ExchangeError, Report, Route, ServerOptions};
@@ -483,15 +483,12 @@ impl Gather for Unreadable {
 
     fn encode(
         &self,
-        key: StepKey,
-        layout: &LayoutRef<'_>,
-        units: &[Unit],
-        grad: Grad<'_>,
+        step: &StepInput<'_>,
         memory: Option<&mut Memory<'_>>,
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
-        let bytes = self.0.encode(key, layout, units, grad, memory, scratch, out)?;
+        let bytes = self.0.encode(step, memory, scratch, out)?;
         out[bytes - 1] ^= 1;
         Ok(bytes)
     }
@@ -502,15 +499,12 @@ impl Gather for Unreadable {
 
     fn packets<'a>(
         &'a self,
-        key: StepKey,
-        layout: &'a LayoutRef<'a>,
-        units: &'a [Unit],
-        grad: Grad<'a>,
+        step: &StepInput<'a>,
         memory: Option<&'a mut Memory<'_>>,
         scratch: &'a mut Scratch<'_>,
         size: PacketSize,
     ) -> Result<Packets<'a>, EncodeError> {
-        self.0.packets(key, layout, units, grad, memory, scratch, size)
+        self.0.packets(step, memory, scratch, size)
     }
 }
 

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use gradwire::state::MemoryChoice;
-use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
+use gradwire::{Grad, Layout, Memory, Source, Spec, StepInput, StepKey};
 use gradwire_transports::collective::Wire;
 use gradwire_transports::exchange::{Exchange, ExchangeError, Report, Route, ServerOptions};
 use gradwire_transports::layer::{FaultInjector, FaultPlan, FaultTally};
@@ -277,8 +277,8 @@ fn packets(spec: &str) -> Vec<Vec<u8>> {
     let grad = whole_numbers(1, 3, layout.len());
     let units: Vec<gradwire::Unit> = spec.units.units(&layout.as_ref()).collect();
     let (layout, size) = (layout.as_ref(), spec.packets.unwrap());
-    let count =
-        encoder.encode(&spec.codec, key(1, 3), &layout, &units, Grad::F32(&grad), None, size).unwrap();
+    let input = StepInput { key: key(1, 3), layout: &layout, units: &units, grad: Grad::F32(&grad) };
+    let count = encoder.encode(&spec.codec, &input, None, size).unwrap();
     (0..count).map(|at| encoder.packet(at).unwrap().to_vec()).collect()
 }
 

@@ -11,7 +11,8 @@ use gradwire::plan::Plan;
 use gradwire::registry::Law;
 use gradwire::rounds::Reduction;
 use gradwire::{
-    DecodeError, EncodeError, Encoder, Grad, Layout, Memory, Scratch, Source, Spec, StepKey, Unit, UnitPolicy,
+    DecodeError, EncodeError, Encoder, Grad, Layout, Memory, Scratch, Source, Spec, StepInput, StepKey, Unit,
+    UnitPolicy,
 };
 use gradwire_transports::collective::Wire;
 use gradwire_transports::exchange::{Exchange, ExchangeError, Route, ServerOptions};
@@ -387,9 +388,8 @@ fn other_routes_and_an_encode_without_rounds_refuse_by_name() {
     let (layout, units) = (layout(), [Unit::whole(layout().len())]);
     let key = StepKey { seed: 7, step: 0, source: Source::Rank(0) };
     let (mut encoder, grad) = (Encoder::new(), gradient(0, 0));
-    let refused = encoder
-        .encode(&Experimental(PLAIN), key, &layout.as_ref(), &units, Grad::F32(&grad), None)
-        .unwrap_err();
+    let input = StepInput { key, layout: &layout.as_ref(), units: &units, grad: Grad::F32(&grad) };
+    let refused = encoder.encode(&Experimental(PLAIN), &input, None).unwrap_err();
     let why = "its rounds come before its frame";
     assert_eq!(refused, EncodeError::Experiment { unit: 0, index: 0, why });
 }

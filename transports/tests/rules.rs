@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use gradwire::format::Header;
 use gradwire::plan::Plan;
-use gradwire::rounds::StepInput;
 use gradwire::rules::Rules;
-use gradwire::{Decoder, Density, Encoder, Grad, Layout, Limits, Memory, Source, Spec, StepKey, Unit};
+use gradwire::{
+    Decoder, Density, Encoder, Grad, Layout, Limits, Memory, Source, Spec, StepInput, StepKey, Unit,
+};
 use gradwire_transports::collective::Wire;
 use gradwire_transports::exchange::{Exchange, ExchangeError, Report, Route, ServerOptions};
 use gradwire_transports::local::{self, LocalTransport};

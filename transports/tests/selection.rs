@@ -3,7 +3,7 @@
 use std::thread;
 
 use gradwire::random::Stream;
-use gradwire::{Density, Grad, Layout, Memory, Selection, Source, Spec, StepKey};
+use gradwire::{Density, Grad, Layout, Memory, Selection, Source, Spec, StepInput, StepKey};
 use gradwire_transports::collective::Wire;
 use gradwire_transports::exchange::{Exchange, ExchangeError, Route, ServerOptions};
 use gradwire_transports::{Deadline, Transport, local};
@@ -44,10 +44,8 @@ fn work(mut transport: impl Transport, mut exchange: Exchange, spec: Spec, selec
         let densities = [0.3, 0.05].map(|share| Density::new(share).unwrap());
         let at = step as usize % 2;
         let units = exchange.units().to_vec();
-        let selected = selects
-            && selection
-                .select(&spec.codec, key, &layout.as_ref(), &units, grad, memory.as_ref(), &densities)
-                .is_ok();
+        let input = StepInput { key, layout: &layout.as_ref(), units: &units, grad };
+        let selected = selects && selection.select(&spec.codec, &input, memory.as_ref(), &densities).is_ok();
         let started = if selected {
             exchange.start_selected(&mut transport, &mut selection, at, memory.as_mut(), by)
         } else {
@@ -124,7 +122,8 @@ fn sums_take_no_selection_of_a_codec_of_frames() {
     let (values, tenth) = (gradient(0, 0, layout.len()), Density::new(0.1).unwrap());
     let (key, grad) = (StepKey { seed: 1, step: 0, source: Source::Rank(0) }, Grad::F32(&values));
     let mut memory = Memory::new(vec![0.5; layout.len()]);
-    selection.select(&codec, key, &layout, exchange.units(), grad, Some(&memory), &[tenth]).unwrap();
+    let input = StepInput { key, layout: &layout, units: exchange.units(), grad };
+    selection.select(&codec, &input, Some(&memory), &[tenth]).unwrap();
     let started = exchange.start_selected(&mut end, &mut selection, 0, Some(&mut memory), Deadline::NEVER);
     assert_eq!(started, Err(ExchangeError::NotLinear { codec: "topk" }));
     assert_eq!(memory.residual(), vec![0.5; layout.len()]);

@@ -4,7 +4,7 @@
 use std::thread;
 
 use gradwire::format::Divisor;
-use gradwire::{Decoder, Encoder, Grad, Layout, Limits, Memory, Source, Spec, StepKey};
+use gradwire::{Decoder, Encoder, Grad, Layout, Limits, Memory, Source, Spec, StepInput, StepKey};
 use gradwire_transports::collective::Wire;
 use gradwire_transports::exchange::{Exchange, ExchangeError, Route, ServerOptions};
 use gradwire_transports::{Deadline, Rank, Transport, local};
@@ -50,7 +50,8 @@ fn means_by_definition(world: u32, spec: &Spec, seed: u64, steps: u64) -> (Vec<V
         for (rank, memory) in (0..world).zip(&mut memories) {
             let grad = gradient(seed, rank, step, layout.len());
             let (key, grad) = (key(seed, rank, step), Grad::F32(&grad));
-            let bytes = encoder.encode(&spec.codec, key, &layout, &units, grad, memory.as_mut()).unwrap();
+            let input = StepInput { key, layout: &layout, units: &units, grad };
+            let bytes = encoder.encode(&spec.codec, &input, memory.as_mut()).unwrap();
             let frame = decoder.parse(bytes, &layout, &Limits::for_layout(&layout)).unwrap();
             for unit in frame.units() {
                 let start = unit.range().start;

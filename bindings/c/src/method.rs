@@ -6,15 +6,7 @@
 use crate::memory::residual_size;
 use crate::raw::{Outcome, Rest, Size};
 use codecs::format::CodecId;
-use codecs::{Codec, EncodeError, Gather, Grad, LayoutRef, Memory, Scratch, ScratchLen, Spec, StepKey, Unit};
-
-/// What an encoder has in its hands when it encodes.
-pub(crate) struct Input<'a> {
-    pub(crate) key: StepKey,
-    pub(crate) layout: &'a LayoutRef<'a>,
-    pub(crate) units: &'a [Unit],
-    pub(crate) grad: Grad<'a>,
-}
+use codecs::{Codec, EncodeError, Gather, LayoutRef, Memory, Scratch, ScratchLen, Spec, StepInput, Unit};
 
 /// What every codec needs that makes frames: of [`Gather`] no more than that, since a table of functions
 /// links all of them.
@@ -23,7 +15,7 @@ pub(crate) trait Frames {
     fn scratch_len(&self, units: &[Unit]) -> ScratchLen;
     fn encode(
         &self,
-        input: &Input<'_>,
+        step: &StepInput<'_>,
         memory: Option<&mut Memory<'_>>,
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
@@ -41,13 +33,12 @@ impl<C: Gather> Frames for C {
 
     fn encode(
         &self,
-        input: &Input<'_>,
+        step: &StepInput<'_>,
         memory: Option<&mut Memory<'_>>,
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
-        let Input { key, layout, units, grad } = *input;
-        Gather::encode(self, key, layout, units, grad, memory, scratch, out)
+        Gather::encode(self, step, memory, scratch, out)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::layout::{self, Layout, layout_of};
 use crate::memory::Memory;
 use crate::names::{
     self, Density, Encoder, Gather, LayoutRef, MemoryChoice, PacketEncoder, PacketSize, Scratch, Source,
-    Spec, StepKey, Unit,
+    Spec, StepInput, StepKey, Unit,
 };
 use crate::rounds::{self, LinearRound};
 
@@ -383,7 +383,8 @@ impl Codec {
         };
         let encoded = detached(py, job.gradient.bytes(), move || {
             let mut scratch = Scratch { words: scratch_words, bytes: scratch_bytes };
-            codec.encode(key, &layout, units, grad, lent, &mut scratch, target)
+            let step = StepInput { key, layout: &layout, units, grad };
+            codec.encode(&step, lent, &mut scratch, target)
         });
         let result = match (encoded, out, fresh) {
             (Err(error), ..) => Err(errors::encode(error)),
@@ -437,7 +438,8 @@ impl Codec {
         let lent = memory.as_mut().map(|memory| memory.lend());
         let mut encoder = PacketEncoder::new();
         let made = &mut encoder;
-        detached(py, job.gradient.bytes(), move || made.encode(codec, key, &layout, units, grad, lent, size))
+        let step = StepInput { key, layout: &layout, units, grad };
+        detached(py, job.gradient.bytes(), || made.encode(codec, &step, lent, size))
             .map_err(errors::encode)?;
         let packets =
             (0..encoder.count()).filter_map(|at| encoder.packet(at)).map(|packet| PyBytes::new(py, packet));
@@ -507,7 +509,8 @@ impl Codec {
         if fresh {
             *encoder = Encoder::default();
         }
-        let frame = encoder.encode(codec, job.key, &layout, &job.units, grad, lent).map(<[u8]>::len);
+        let step = StepInput { key: job.key, layout: &layout, units: &job.units, grad };
+        let frame = encoder.encode(codec, &step, lent).map(<[u8]>::len);
         if fresh {
             *encoder = Encoder::default();
         }

@@ -14,7 +14,7 @@ pub(crate) use gradwire::rounds::{Payload, Reduction, Round, RoundBuffers};
 pub(crate) use gradwire::state::{MemoryChoice, Snapshot, UnitState};
 pub(crate) use gradwire::{
     Codec, DecodeError, Decoder, Density, EncodeError, Encoder, Frame, Gather, Grad, Layout, LayoutRef,
-    Limits, Memory, Scratch, Source, Spec, SpecError, StepKey, Tensor, Unit,
+    Limits, Memory, Scratch, Source, Spec, SpecError, StepInput, StepKey, Tensor, Unit,
 };
 pub(crate) use gradwire_transports::exchange::ExchangeError;
 

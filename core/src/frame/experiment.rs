@@ -6,17 +6,15 @@ use crate::codecs::dense::Dense;
 use crate::corrected::Corrected;
 use crate::error::{DecodeError, EncodeError};
 use crate::frame::Frame;
-use crate::frame::gather::Gather;
+use crate::frame::gather::{Gather, StepInput};
 use crate::frame::header::{HEADER_BYTES, Header};
 use crate::frame::message::{check_frame_fits, check_units};
-use crate::frame::rounds_first::{RoundsFirst, StepInput};
+use crate::frame::rounds_first::RoundsFirst;
 use crate::gradient::grad::Grad;
-use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
 use crate::kernels::{Isa, floats_of};
 use crate::limits::Limits;
 use crate::memory::Memory;
-use crate::rng::key::StepKey;
 use crate::scratch::{Scratch, ScratchLen};
 use crate::wire::ids::{CodecId, Kind};
 use crate::wire::unit_header::{Cursor, MAX_UNIT_HEADER_BYTES};
@@ -39,7 +37,8 @@ use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 /// use gradwire::experiments::{BodyOutline, EncodeBody, Experiment, Experimental, ParseBody};
 /// use gradwire::experiments::{Refused, UnitBody, UnitSource};
 /// use gradwire::registry::Law;
-/// use gradwire::{Decoder, Encoder, Gather, Grad, LayoutRef, Limits, Memory, Scratch, Source, StepKey, Unit};
+/// use gradwire::{Decoder, Encoder, Gather, Grad, LayoutRef, Limits, Memory, Scratch, Source};
+/// use gradwire::{StepInput, StepKey, Unit};
 ///
 /// struct First;
 ///
@@ -87,8 +86,8 @@ use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 /// let key = StepKey { seed: 1, step: 0, source: Source::Rank(0) };
 /// let mut memory = Memory::new(vec![0.0; 2]);
 /// let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new());
-/// let grad = Grad::F32(&[2.0, 0.5]);
-/// let frame = encoder.encode(&codec, key, &layout, &units, grad, Some(&mut memory)).unwrap();
+/// let step = StepInput { key, layout: &layout, units: &units, grad: Grad::F32(&[2.0, 0.5]) };
+/// let frame = encoder.encode(&codec, &step, Some(&mut memory)).unwrap();
 /// assert_eq!(memory.residual(), [0.0, 0.5]);
 ///
 /// let limits = Limits::for_layout(&layout);
@@ -124,15 +123,12 @@ impl<C: EncodeBody> Gather for Experimental<C> {
 
     fn encode(
         &self,
-        key: StepKey,
-        layout: &LayoutRef<'_>,
-        units: &[Unit],
-        grad: Grad<'_>,
+        step: &StepInput<'_>,
         memory: Option<&mut Memory<'_>>,
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
-        Frames(&self.0).encode(&StepInput { key, layout, units, grad }, memory, scratch, out)
+        Frames(&self.0).encode(step, memory, scratch, out)
     }
 }
 
@@ -277,8 +273,8 @@ impl Frames<'_> {
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
-        check_frame_fits(self.max_bytes(encoding.units), out.len())?;
-        self.check_scratch(encoding.units, scratch)?;
+        check_frame_fits(self.max_bytes(encoding.step.units), out.len())?;
+        self.check_scratch(encoding.step.units, scratch)?;
         let bytes = encoding.write(memory.as_deref(), scratch, out)?;
         encoding.commit(&out[..bytes], memory, scratch)?;
         Ok(bytes)
@@ -307,18 +303,14 @@ fn longest(units: &[Unit]) -> usize {
 /// The read-only inputs of one encode call.
 struct Encoding<'a> {
     codec: &'a dyn EncodeBody,
-    key: StepKey,
-    layout: &'a LayoutRef<'a>,
-    units: &'a [Unit],
-    grad: Grad<'a>,
+    step: StepInput<'a>,
     /// The numbers that all ranks agreed on, unit after unit.
     numbers: &'a [f32],
 }
 
 impl<'a> Encoding<'a> {
     fn of(codec: &'a dyn EncodeBody, step: &StepInput<'a>, numbers: &'a [f32]) -> Self {
-        let StepInput { key, layout, units, grad } = *step;
-        Self { codec, key, layout, units, grad, numbers }
+        Self { codec, step: *step, numbers }
     }
 }
 
@@ -326,14 +318,14 @@ impl Encoding<'_> {
     /// Number of values that all units have in the rounds before.
     fn number_count(&self) -> usize {
         let shared = self.codec.shared();
-        self.units.iter().map(|unit| number_count(shared, unit)).sum()
+        self.step.units.iter().map(|unit| number_count(shared, unit)).sum()
     }
 
     fn check_has_no_rounds(&self) -> Result<(), EncodeError> {
         if self.number_count() == 0 {
             return Ok(());
         }
-        Err(refused(&self.units[0], Refused::new("its rounds come before its frame")))
+        Err(refused(&self.step.units[0], Refused::new("its rounds come before its frame")))
     }
 
     /// One round before the frame, for all units.
@@ -346,7 +338,7 @@ impl Encoding<'_> {
     ) -> Result<Option<Reduction>, EncodeError> {
         let Some(shared) = self.codec.shared() else { return Ok(None) };
         let mut same = None;
-        for unit in self.units.iter().filter(|unit| !unit.dense) {
+        for unit in self.step.units.iter().filter(|unit| !unit.dense) {
             let own = numbers.split_off_mut(..shared.count(unit.len)).unwrap_or_default();
             let p = &mut scratch.words[..unit.len];
             self.write_sums(unit, memory, p)?;
@@ -359,24 +351,24 @@ impl Encoding<'_> {
     }
 
     fn source<'s>(&'s self, unit: &Unit, numbers: &'s [f32]) -> UnitSource<'s> {
-        UnitSource { key: self.key, layout: self.layout, unit: *unit, numbers, density: None }
+        UnitSource { key: self.step.key, layout: self.step.layout, unit: *unit, numbers, density: None }
     }
 
     fn check_lengths(&self, memory: Option<&Memory<'_>>) -> Result<(), EncodeError> {
-        assert_eq!(self.grad.len(), self.layout.len(), "gradient and layout differ in length");
+        assert_eq!(self.step.grad.len(), self.step.layout.len(), "gradient and layout differ in length");
         if let Some(memory) = memory {
-            assert_eq!(memory.len(), self.layout.len(), "memory and layout differ in length");
+            assert_eq!(memory.len(), self.step.layout.len(), "memory and layout differ in length");
             if self.codec.law() == Law::NotKept {
                 return Err(EncodeError::MemoryRefused);
             }
         }
-        check_units(self.layout, self.units)
+        check_units(self.step.layout, self.step.units)
     }
 
     /// Writes p of a unit, and checks every value.
     fn write_sums(&self, unit: &Unit, memory: Option<&Memory<'_>>, p: &mut [u32]) -> Result<(), EncodeError> {
         let residual = memory.map(|memory| memory.view(unit.range()).residual);
-        let grad = self.grad.slice(unit.start, unit.len);
+        let grad = self.step.grad.slice(unit.start, unit.len);
         let bound = if unit.dense { f32::INFINITY } else { self.codec.overflow_bound() };
         Corrected::new(grad, residual, unit.start, bound).fold(Isa::best(), 0, p).map(drop)
     }
@@ -390,8 +382,8 @@ impl Encoding<'_> {
     ) -> Result<usize, EncodeError> {
         let (header, body) = out.split_at_mut(HEADER_BYTES);
         let (mut writer, mut cursor, mut numbers) = (Writer::new(body), Cursor::default(), self.numbers);
-        writer.varint(self.key.step);
-        for unit in self.units {
+        writer.varint(self.step.key.step);
+        for unit in self.step.units {
             let own = numbers.split_off(..number_count(self.codec.shared(), unit)).unwrap_or_default();
             let (p, words) = scratch.words.split_at_mut(unit.len);
             self.write_sums(unit, memory, p)?;
@@ -402,7 +394,7 @@ impl Encoding<'_> {
         }
         let body_bytes = writer.len();
         let codec = self.codec.experiment().codec();
-        let written = Header::new(codec, self.layout, self.units.len(), body_bytes);
+        let written = Header::new(codec, self.step.layout, self.step.units.len(), body_bytes);
         header.copy_from_slice(&written.to_bytes(&writer));
         Ok(HEADER_BYTES + body_bytes)
     }
@@ -414,7 +406,8 @@ impl Encoding<'_> {
         scratch: &mut Scratch<'_>,
         writer: &mut Writer<'_>,
     ) -> Result<(), EncodeError> {
-        let (&Self { codec, key, layout, .. }, unit) = (self, &source.unit);
+        let (codec, unit) = (self.codec, &source.unit);
+        let StepInput { key, layout, .. } = self.step;
         if unit.dense {
             let (grad, memory, momentum, state) = (Grad::F32(values), None, None, None);
             #[cfg(feature = "parallel")]
@@ -454,10 +447,10 @@ impl Encoding<'_> {
         scratch: &mut Scratch<'_>,
     ) -> Result<(), EncodeError> {
         let Some(memory) = memory else { return self.verify(bytes, None, scratch) };
-        let (p, words) = scratch.words.split_at_mut(longest(self.units));
+        let (p, words) = scratch.words.split_at_mut(longest(self.step.units));
         let frame = self.parse_back(bytes, words)?;
         self.check_law(&frame, memory, p)?;
-        for (unit, sent) in self.units.iter().zip(frame.units()) {
+        for (unit, sent) in self.step.units.iter().zip(frame.units()) {
             let p = &mut p[..unit.len];
             self.write_sums(unit, Some(memory), p)?;
             let mut memory = memory.slice(unit.range());
@@ -475,23 +468,23 @@ impl Encoding<'_> {
         memory: Option<&Memory<'_>>,
         scratch: &mut Scratch<'_>,
     ) -> Result<(), EncodeError> {
-        let (p, words) = scratch.words.split_at_mut(longest(self.units));
+        let (p, words) = scratch.words.split_at_mut(longest(self.step.units));
         let frame = self.parse_back(bytes, words)?;
         memory.map_or(Ok(()), |memory| self.check_law(&frame, memory, p))
     }
 
     /// Reads the frame as a receiver would; the codec's bounds were compared with the limits earlier.
     fn parse_back<'b>(&'b self, bytes: &'b [u8], words: &'b mut [u32]) -> Result<Frame<'b>, EncodeError> {
-        let parsed = Frame::parse_with(bytes, self.layout, &Limits::NONE, Some(self.codec), words);
+        let parsed = Frame::parse_with(bytes, self.step.layout, &Limits::NONE, Some(self.codec), words);
         let frame = parsed.map_err(|error| self.error_of(error))?;
         let held = frame.units().map(|unit| (unit.id(), unit.range()));
-        let is_whole = held.eq(self.units.iter().map(|unit| (unit.id, unit.range())));
+        let is_whole = held.eq(self.step.units.iter().map(|unit| (unit.id, unit.range())));
         if is_whole { Ok(frame) } else { Err(self.error_of(DecodeError::TrailingBytes)) }
     }
 
     /// Refuses a frame that the memory could not keep the rest of.
     fn check_law(&self, frame: &Frame<'_>, memory: &Memory<'_>, p: &mut [u32]) -> Result<(), EncodeError> {
-        for (unit, sent) in self.units.iter().zip(frame.units()) {
+        for (unit, sent) in self.step.units.iter().zip(frame.units()) {
             let p = &mut p[..unit.len];
             self.write_sums(unit, Some(memory), p)?;
             let mut wrong = None;
@@ -515,7 +508,7 @@ impl Encoding<'_> {
             _ => "it cannot read what it wrote",
         };
         let named = |unit: &&Unit| matches!(error, DecodeError::Experiment { unit: id, .. } if id == unit.id);
-        refused(self.units.iter().find(named).unwrap_or(&self.units[0]), Refused::new(why))
+        refused(self.step.units.iter().find(named).unwrap_or(&self.step.units[0]), Refused::new(why))
     }
 }
 

@@ -9,8 +9,6 @@ use crate::frame::experiment::{Frames, number_count};
 use crate::frame::message;
 use crate::frame::packets::{self, Packets};
 use crate::frame::rounds_first::RoundsFirst;
-#[cfg(feature = "full")]
-use crate::frame::rounds_first::StepInput;
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
@@ -20,13 +18,34 @@ use crate::rng::key::StepKey;
 use crate::scratch::{Scratch, ScratchLen};
 use crate::wire::ids::CodecId;
 
+/// What one encode reads: the gradient of a step, and what names it.
+#[derive(Clone, Copy, Debug)]
+pub struct StepInput<'a, G = Grad<'a>> {
+    /// Names every random draw of the step.
+    pub key: StepKey,
+    /// The layout of the whole gradient.
+    pub layout: &'a LayoutRef<'a>,
+    /// The units of the frame, ascending and disjoint.
+    pub units: &'a [Unit],
+    /// The flat gradient, of `layout.len()` elements. Or a list with the gradient of each unit, for the calls
+    /// that take one.
+    pub grad: G,
+}
+
+impl<'a, G> StepInput<'a, G> {
+    /// The same step with another gradient.
+    pub(crate) fn with_grad<H>(&self, grad: H) -> StepInput<'a, H> {
+        StepInput { key: self.key, layout: self.layout, units: self.units, grad }
+    }
+}
+
 /// A codec that turns the units of a gradient into one self-describing frame. The frames of all workers are
 /// gathered and added.
 ///
 /// # Examples
 /// ```
 /// use gradwire::codecs::{IndexChoice, TopK, ValueChoice};
-/// use gradwire::{Density, Gather, Grad, LayoutRef, Scratch, Source, StepKey, Unit};
+/// use gradwire::{Density, Gather, Grad, LayoutRef, Scratch, Source, StepInput, StepKey, Unit};
 ///
 /// let codec = TopK::new(Density::new(0.25).unwrap(), IndexChoice::Auto, ValueChoice::F32);
 /// let (layout, units) = (LayoutRef::flat(4), [Unit::whole(4)]);
@@ -36,7 +55,8 @@ use crate::wire::ids::CodecId;
 /// assert!(codec.max_frame_bytes(&units).unwrap() <= out.len());
 /// let mut scratch = Scratch { words: &mut words, bytes: &mut [] };
 /// let grad = Grad::F32(&[0.5, -3.0, 0.0, 1.0]);
-/// let bytes = codec.encode(key, &layout, &units, grad, None, &mut scratch, &mut out).unwrap();
+/// let step = StepInput { key, layout: &layout, units: &units, grad };
+/// let bytes = codec.encode(&step, None, &mut scratch, &mut out).unwrap();
 /// assert!(bytes < 40);
 /// ```
 ///
@@ -67,35 +87,30 @@ pub trait Gather: Send + Sync {
     /// Working memory that [`encode`](Self::encode) needs for these units.
     fn scratch_len(&self, units: &[Unit]) -> ScratchLen;
 
-    /// Writes one frame with all `units` of the flat gradient `grad` to the front of `out` and returns its
-    /// bytes.
+    /// Writes one frame with all units of the step to the front of `out` and returns its bytes.
     ///
-    /// With a memory, the codec encodes p = fl(residual + gradient), and the residual becomes exactly p less
-    /// what the frame decodes to. `grad` and the memory have `layout.len()` elements; units are ascending and
-    /// do not overlap. Every worker's frame holds the same units.
+    /// With a memory, which has the length of the layout, the codec encodes p = fl(residual + gradient), and
+    /// the residual becomes exactly p less what the frame decodes to. Every worker's frame holds the same
+    /// units.
     ///
     /// # Errors
     /// As the variants of [`EncodeError`] say; the memory is then as it was, bit for bit.
     ///
     /// # Panics
-    /// When `grad` or the memory has another length than the layout.
+    /// When the gradient or the memory has another length than the layout.
     ///
     /// # Determinism
     /// Same parameters, key, layout, units, gradient and residual: same bytes, on every machine.
-    #[allow(clippy::too_many_arguments, reason = "each is lent by the caller, and none belongs with another")]
     fn encode(
         &self,
-        key: StepKey,
-        layout: &LayoutRef<'_>,
-        units: &[Unit],
-        grad: Grad<'_>,
+        step: &StepInput<'_>,
         memory: Option<&mut Memory<'_>>,
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError>;
 
     /// The next step of units in another memory: `before` holds what was kept until now and stays as it is,
-    /// and `grads` is the gradient of each unit, wherever it stands. Writes the frame that
+    /// and the input has the gradient of each unit, wherever it stands. Writes the frame that
     /// [`encode`](Self::encode) with `before` would write, and leaves in `memory` what that would leave in
     /// `before`. Other units of `memory` do not change; [`Memory::carry_over`] takes them over.
     ///
@@ -115,7 +130,7 @@ pub trait Gather: Send + Sync {
     ///
     /// # Examples
     /// ```
-    /// use gradwire::{Gather, Grad, LayoutRef, Memory, Scratch, Source, Spec, StepKey, Unit};
+    /// use gradwire::{Gather, Grad, LayoutRef, Memory, Scratch, Source, Spec, StepInput, StepKey, Unit};
     ///
     /// let codec = Spec::parse("topk:density=0.5")?.codec;
     /// let (layout, units) = (LayoutRef::flat(2), [Unit::whole(2)]);
@@ -125,26 +140,21 @@ pub trait Gather: Send + Sync {
     /// let (mut words, mut bytes, mut frame) = ([0; 64], [0; 64], [0; 128]);
     /// let mut scratch = Scratch { words: &mut words, bytes: &mut bytes };
     /// let key = StepKey { seed: 7, step: 0, source: Source::Rank(0) };
-    /// let grads = [Grad::F32(&[1.0, 8.0])];
-    /// codec.encode_beside(key, &layout, &units, &grads, &before, &mut memory, &mut scratch, &mut frame)?;
+    /// let step = StepInput { key, layout: &layout, units: &units, grad: &[Grad::F32(&[1.0, 8.0])][..] };
+    /// codec.encode_beside(&step, &before, &mut memory, &mut scratch, &mut frame)?;
     /// assert_eq!((memory.residual(), before.residual()), (&[1.25, 0.0][..], &[0.25, 0.0][..]));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[allow(clippy::too_many_arguments, reason = "each is lent by the caller, and none belongs with another")]
     fn encode_beside(
         &self,
-        key: StepKey,
-        layout: &LayoutRef<'_>,
-        units: &[Unit],
-        grads: &[Grad<'_>],
+        step: &StepInput<'_, &[Grad<'_>]>,
         before: &Memory<'_>,
         memory: &mut Memory<'_>,
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
-        begin_beside(layout, units, grads, before, memory)?;
-        let kept = Grad::F32(before.residual());
-        self.encode(key, layout, units, kept, Some(memory), scratch, out)
+        let kept = begin_beside(step, before, memory)?;
+        self.encode(&kept, Some(memory), scratch, out)
     }
 
     /// Working memory that [`packets`](Self::packets) needs for these units. Zero for a codec that cannot be
@@ -164,39 +174,33 @@ pub trait Gather: Send + Sync {
     /// for bit. Nothing fails later.
     ///
     /// # Panics
-    /// When `grad` or the memory has another length than the layout.
+    /// When the gradient or the memory has another length than the layout.
     ///
     /// # Determinism
     /// As [`encode`](Self::encode): same parameters, key, layout, units, gradient, residual and packet size,
     /// same packets.
-    #[allow(clippy::too_many_arguments, reason = "each is lent by the caller, and none belongs with another")]
     fn packets<'a>(
         &'a self,
-        key: StepKey,
-        layout: &'a LayoutRef<'a>,
-        units: &'a [Unit],
-        grad: Grad<'a>,
+        step: &StepInput<'a>,
         memory: Option<&'a mut Memory<'_>>,
         scratch: &'a mut Scratch<'_>,
         size: PacketSize,
     ) -> Result<Packets<'a>, EncodeError> {
-        let _ = (key, layout, units, grad, memory, scratch, size);
+        let _ = (step, memory, scratch, size);
         Err(EncodeError::NoPackets)
     }
 }
 
-/// Leaves the gradients of the units in `memory`, to which what `before` kept is then added.
-fn begin_beside(
-    layout: &LayoutRef<'_>,
-    units: &[Unit],
-    grads: &[Grad<'_>],
-    before: &Memory<'_>,
+/// Leaves the gradients of the units in `memory`, and returns the input that adds what `before` kept.
+fn begin_beside<'a>(
+    step: &StepInput<'a, &[Grad<'_>]>,
+    before: &'a Memory<'_>,
     memory: &mut Memory<'_>,
-) -> Result<(), EncodeError> {
-    message::check_units(layout, units)?;
-    message::check_grads(units, grads);
-    units.iter().zip(grads).for_each(|(unit, grad)| memory.begin_beside(before, unit, *grad));
-    Ok(())
+) -> Result<StepInput<'a>, EncodeError> {
+    message::check_units(step.layout, step.units)?;
+    message::check_grads(step.units, step.grad);
+    step.units.iter().zip(step.grad).for_each(|(unit, grad)| memory.begin_beside(before, unit, *grad));
+    Ok(step.with_grad(Grad::F32(before.residual())))
 }
 
 /// The frames of a registered codec of another crate; `None` for every codec of this crate.
@@ -238,27 +242,21 @@ impl<C: AsUnitCodec> Gather for C {
 
     fn encode(
         &self,
-        key: StepKey,
-        layout: &LayoutRef<'_>,
-        units: &[Unit],
-        grad: Grad<'_>,
+        step: &StepInput<'_>,
         memory: Option<&mut Memory<'_>>,
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
         #[cfg(feature = "full")]
         if let Some(other) = of_other(self.as_unit_codec()) {
-            return other.encode(&StepInput { key, layout, units, grad }, memory, scratch, out);
+            return other.encode(step, memory, scratch, out);
         }
-        message::Encoding::new(self.as_unit_codec(), key, layout, units, grad).encode(memory, scratch, out)
+        message::Encoding::new(self.as_unit_codec(), step).encode(memory, scratch, out)
     }
 
     fn encode_beside(
         &self,
-        key: StepKey,
-        layout: &LayoutRef<'_>,
-        units: &[Unit],
-        grads: &[Grad<'_>],
+        step: &StepInput<'_, &[Grad<'_>]>,
         before: &Memory<'_>,
         memory: &mut Memory<'_>,
         scratch: &mut Scratch<'_>,
@@ -266,11 +264,10 @@ impl<C: AsUnitCodec> Gather for C {
     ) -> Result<usize, EncodeError> {
         #[cfg(feature = "full")]
         if let Some(other) = of_other(self.as_unit_codec()) {
-            begin_beside(layout, units, grads, before, memory)?;
-            let step = StepInput { key, layout, units, grad: Grad::F32(before.residual()) };
-            return other.encode(&step, Some(memory), scratch, out);
+            let kept = begin_beside(step, before, memory)?;
+            return other.encode(&kept, Some(memory), scratch, out);
         }
-        message::Encoding::beside(self.as_unit_codec(), key, layout, units, grads, before)
+        message::Encoding::beside(self.as_unit_codec(), step, before)
             .encode_beside(before, memory, scratch, out)
     }
 
@@ -284,10 +281,7 @@ impl<C: AsUnitCodec> Gather for C {
 
     fn packets<'a>(
         &'a self,
-        key: StepKey,
-        layout: &'a LayoutRef<'a>,
-        units: &'a [Unit],
-        grad: Grad<'a>,
+        step: &StepInput<'a>,
         memory: Option<&'a mut Memory<'_>>,
         scratch: &'a mut Scratch<'_>,
         size: PacketSize,
@@ -296,7 +290,7 @@ impl<C: AsUnitCodec> Gather for C {
         if self.as_unit_codec().as_experiment().is_some() {
             return Err(EncodeError::NoPackets);
         }
-        packets::begin(self.as_unit_codec(), key, layout, units, grad, memory, scratch, size)
+        packets::begin(self.as_unit_codec(), step, memory, scratch, size)
     }
 }
 

@@ -5,6 +5,7 @@ use crate::codec::{EncodeUnit, UnitInput};
 use crate::codecs::dense::Dense;
 use crate::corrected::Corrected;
 use crate::error::EncodeError;
+use crate::frame::gather::StepInput;
 use crate::frame::header::{HEADER_BYTES, Header};
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
@@ -13,7 +14,6 @@ use crate::gradient::unit::Unit;
 use crate::kernels::Isa;
 use crate::memory::Memory;
 use crate::momentum::Momentum;
-use crate::rng::key::StepKey;
 use crate::scratch::{Scratch, ScratchLen};
 use crate::wire::unit_header::{Cursor, MAX_UNIT_HEADER_BYTES, MAX_UNIT_LEN};
 use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
@@ -84,13 +84,11 @@ pub(crate) fn check_frame_fits(bound: Option<usize>, out_len: usize) -> Result<(
 /// The read-only inputs of one encode call.
 pub(crate) struct Encoding<'a> {
     pub(crate) codec: &'a dyn EncodeUnit,
-    pub(crate) key: StepKey,
-    pub(crate) layout: &'a LayoutRef<'a>,
-    pub(crate) units: &'a [Unit],
-    pub(crate) grad: Grad<'a>,
+    pub(crate) step: StepInput<'a>,
     /// No magnitude of the gradient is above this; infinite where nothing is known.
     pub(crate) largest_gradient: FullBound,
-    /// For [`encode_beside`](Self::encode_beside): the gradient of each unit. `grad` is then what was kept.
+    /// For [`encode_beside`](Self::encode_beside): the gradient of each unit. That of the step is then what
+    /// was kept.
     pub(crate) beside: Option<&'a [Grad<'a>]>,
     /// The number of threads that share the work.
     #[cfg(feature = "parallel")]
@@ -99,19 +97,10 @@ pub(crate) struct Encoding<'a> {
 
 impl<'a> Encoding<'a> {
     /// Uses only the caller's thread.
-    pub(crate) fn new(
-        codec: &'a dyn EncodeUnit,
-        key: StepKey,
-        layout: &'a LayoutRef<'a>,
-        units: &'a [Unit],
-        grad: Grad<'a>,
-    ) -> Self {
+    pub(crate) fn new(codec: &'a dyn EncodeUnit, step: &StepInput<'a>) -> Self {
         Self {
             codec,
-            key,
-            layout,
-            units,
-            grad,
+            step: *step,
             largest_gradient: FullBound::UNKNOWN,
             beside: None,
             #[cfg(feature = "parallel")]
@@ -119,18 +108,15 @@ impl<'a> Encoding<'a> {
         }
     }
 
-    /// What `before` kept, to be added to a memory that gets the gradients of the units, `grads`.
+    /// What `before` kept, to be added to a memory that gets the gradients of the units.
     pub(crate) fn beside(
         codec: &'a dyn EncodeUnit,
-        key: StepKey,
-        layout: &'a LayoutRef<'a>,
-        units: &'a [Unit],
-        grads: &'a [Grad<'a>],
+        step: &StepInput<'a, &'a [Grad<'a>]>,
         before: &'a Memory<'_>,
     ) -> Self {
-        let encoding = Self::new(codec, key, layout, units, Grad::F32(before.residual()));
+        let encoding = Self::new(codec, &step.with_grad(Grad::F32(before.residual())));
         let largest_gradient = FullBound::new(before.magnitude_bound());
-        Self { largest_gradient, beside: Some(grads), ..encoding }
+        Self { largest_gradient, beside: Some(step.grad), ..encoding }
     }
 
     /// See [`Gather::encode_beside`](crate::Gather::encode_beside).
@@ -141,10 +127,10 @@ impl<'a> Encoding<'a> {
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
-        check_units(self.layout, self.units)?;
+        check_units(self.step.layout, self.step.units)?;
         let grads = self.beside.unwrap_or_default();
-        check_grads(self.units, grads);
-        for (at, (unit, grad)) in self.units.iter().zip(grads).enumerate() {
+        check_grads(self.step.units, grads);
+        for (at, (unit, grad)) in self.step.units.iter().zip(grads).enumerate() {
             match self.initial(at) {
                 Some(_) => memory.take_state(before, unit),
                 None => memory.begin_beside(before, unit, *grad),
@@ -156,7 +142,7 @@ impl<'a> Encoding<'a> {
     /// The gradient of unit number `at`, if the pass that adds what was kept copies it to the memory.
     fn initial(&self, at: usize) -> Option<&'a [f32]> {
         let Grad::F32(values) = Full::build().and(self.beside)?.get(at)? else { return None };
-        let codec = codec_of(self.codec, &self.units[at]);
+        let codec = codec_of(self.codec, &self.step.units[at]);
         codec.capabilities().refuses_in_pass.then_some(values)
     }
 
@@ -171,7 +157,7 @@ impl<'a> Encoding<'a> {
         self.check_structure(scratch, out.len())?;
         self.check_parts(memory.as_deref())?;
         let adds_early = |unit| codec_of(self.codec, unit).capabilities().adds_early;
-        if self.units.len() > 1 || memory.is_some() && self.units.iter().any(adds_early) {
+        if self.step.units.len() > 1 || memory.is_some() && self.step.units.iter().any(adds_early) {
             self.check_values(memory.as_deref())?;
         }
         self.write(memory, scratch, out)
@@ -206,28 +192,28 @@ impl<'a> Encoding<'a> {
         let mut writer = Writer::new(body);
         self.write_units(memory, scratch, &mut writer, encode)?;
         let body_bytes = writer.len();
-        header.copy_from_slice(&self.header(self.units.len(), body_bytes).to_bytes(&writer));
+        header.copy_from_slice(&self.header(self.step.units.len(), body_bytes).to_bytes(&writer));
         Ok(HEADER_BYTES + body_bytes)
     }
 
     /// Checks that gradient and memory have the length of the layout, and that the codec accepts them.
     pub(crate) fn check_lengths(&self, memory: Option<&Memory<'_>>) -> Result<(), EncodeError> {
-        assert_eq!(self.grad.len(), self.layout.len(), "gradient and layout differ in length");
+        assert_eq!(self.step.grad.len(), self.step.layout.len(), "gradient and layout differ in length");
         if let Some(memory) = memory {
-            assert_eq!(memory.len(), self.layout.len(), "memory and layout differ in length");
+            assert_eq!(memory.len(), self.step.layout.len(), "memory and layout differ in length");
         }
         if memory.is_some() && !self.codec.capabilities().keeps() {
             return Err(EncodeError::MemoryRefused);
         }
-        let is_half = matches!(self.grad, Grad::F16(_)) && Full::build().is_none();
+        let is_half = matches!(self.step.grad, Grad::F16(_)) && Full::build().is_none();
         if is_built(self.codec) && !is_half { Ok(()) } else { Err(EncodeError::NotBuilt) }
     }
 
     /// Checks units and buffers, before any value is read.
     pub(crate) fn check_structure(&self, scratch: &Scratch<'_>, out_len: usize) -> Result<(), EncodeError> {
-        check_units(self.layout, self.units)?;
-        check_frame_fits(max_frame_bytes(self.codec, self.units), out_len)?;
-        let needed = scratch_len(self.codec, self.units);
+        check_units(self.step.layout, self.step.units)?;
+        check_frame_fits(max_frame_bytes(self.codec, self.step.units), out_len)?;
+        let needed = scratch_len(self.codec, self.step.units);
         if scratch.holds(needed) { Ok(()) } else { Err(EncodeError::ScratchTooSmall { needed }) }
     }
 
@@ -244,7 +230,7 @@ impl<'a> Encoding<'a> {
         let states = memory.map_or(0, |memory| memory.states().len());
         let has_momentum = self.codec.momentum().is_none() || momentum.is_some();
         let has_state = |unit: &Unit| unit.dense || (unit.id as usize) < states;
-        let has_states = !self.codec.capabilities().adapts || self.units.iter().all(has_state);
+        let has_states = !self.codec.capabilities().adapts || self.step.units.iter().all(has_state);
         if has_momentum && has_states { Ok(()) } else { Err(EncodeError::MemoryIncomplete) }
     }
 
@@ -254,13 +240,13 @@ impl<'a> Encoding<'a> {
     pub(crate) fn check_values(&self, memory: Option<&Memory<'_>>) -> Result<(), EncodeError> {
         let largest = memory.map_or(0.0, |memory| memory.magnitude_bound());
         let momentum_bound = memory.map_or(0.0, |memory| memory.momentum_bound());
-        let unchecked = self.units.iter().enumerate().filter(|(at, _)| self.initial(*at).is_none());
+        let unchecked = self.step.units.iter().enumerate().filter(|(at, _)| self.initial(*at).is_none());
         unchecked.map(|(_, unit)| unit).try_for_each(|unit| {
             let residual = memory.map(|memory| memory.view(unit.range()).residual);
             let codec = codec_of(self.codec, unit);
             let momentum =
                 momentum_of(codec).and_then(|rule| Some((rule, &memory?.momentum()?[unit.range()])));
-            let grad = self.grad.slice(unit.start, unit.len);
+            let grad = self.step.grad.slice(unit.start, unit.len);
             let source = Corrected::new(grad, residual, unit.start, codec.overflow_bound());
             let source = source.with_largest(largest).with_largest_gradient(self.largest_gradient);
             let source = source.with_momentum(momentum).with_momentum_bound(momentum_bound);
@@ -283,16 +269,16 @@ impl<'a> Encoding<'a> {
             &mut Writer<'_>,
         ) -> Result<(), EncodeError>,
     ) -> Result<(), EncodeError> {
-        writer.varint(self.key.step);
+        writer.varint(self.step.key.step);
         let mut cursor = Cursor::default();
-        let covers_all = self.units.iter().map(|unit| unit.len).sum::<usize>() == self.layout.len();
+        let covers_all = self.step.units.iter().map(|unit| unit.len).sum::<usize>() == self.step.layout.len();
         let mut largest =
             memory.as_ref().filter(|_| !covers_all).map_or(0.0, |memory| memory.magnitude_bound());
         let moves = |unit: &Unit| momentum_of(codec_of(self.codec, unit)).is_some();
-        let moves_all = covers_all && self.units.iter().all(moves);
+        let moves_all = covers_all && self.step.units.iter().all(moves);
         let known = memory.as_ref().filter(|_| !moves_all).map_or(0.0, |memory| memory.momentum_bound());
         let mut largest_momentum = known;
-        for (at, unit) in self.units.iter().enumerate() {
+        for (at, unit) in self.step.units.iter().enumerate() {
             let codec = codec_of(self.codec, unit);
             cursor.write(writer, unit, codec.capabilities().kind);
             let mut memory = memory.as_deref_mut().map(|memory| memory.slice(unit.range()));
@@ -315,11 +301,11 @@ impl<'a> Encoding<'a> {
         unit: &'i Unit,
         memory: Option<&'i mut Memory<'m>>,
     ) -> UnitInput<'i, 'm> {
-        let grad = self.grad.slice(unit.start, unit.len);
+        let grad = self.step.grad.slice(unit.start, unit.len);
         let momentum = momentum_of(codec_of(self.codec, unit));
         UnitInput {
-            key: self.key,
-            layout: self.layout,
+            key: self.step.key,
+            layout: self.step.layout,
             unit,
             grad,
             memory,
@@ -332,6 +318,6 @@ impl<'a> Encoding<'a> {
     }
 
     pub(crate) fn header(&self, unit_count: usize, body_bytes: usize) -> Header {
-        Header::new(self.codec.capabilities().id, self.layout, unit_count, body_bytes)
+        Header::new(self.codec.capabilities().id, self.step.layout, unit_count, body_bytes)
     }
 }

@@ -8,10 +8,11 @@ use crate::built::Full;
 use crate::codec::{Cut, Cuts, Decided, EncodeUnit, PacketSize, Piece, UnitInput};
 use crate::corrected::{BLOCK, Pass};
 use crate::error::EncodeError;
+use crate::frame::gather::StepInput;
 use crate::frame::header::HEADER_BYTES;
 use crate::frame::message::{self, codec_of};
 use crate::gradient::grad::Grad;
-use crate::gradient::layout::{LayoutRef, Span};
+use crate::gradient::layout::Span;
 use crate::gradient::unit::Unit;
 use crate::kernels::Isa;
 use crate::memory::Memory;
@@ -58,7 +59,7 @@ fn decided_len(codec: &dyn EncodeUnit, units: &[Unit]) -> ScratchLen {
 /// use gradwire::{Density, Frame, Gather, Grad, LayoutRef, Limits, Memory, Scratch, Source};
 /// use gradwire::codecs::IndexChoice;
 /// use gradwire::packets::PacketSize;
-/// use gradwire::{StepKey, Unit};
+/// use gradwire::{StepInput, StepKey, Unit};
 /// use gradwire::codecs::{TopK, ValueChoice};
 ///
 /// let grad: [f32; 100] = core::array::from_fn(|i| i as f32);
@@ -69,10 +70,9 @@ fn decided_len(codec: &dyn EncodeUnit, units: &[Unit]) -> ScratchLen {
 /// let (mut residual, mut words, mut bytes) = ([0.0; 100], [0; 512], [0; 128]);
 /// let mut memory = Memory::new(&mut residual);
 /// let mut scratch = Scratch { words: &mut words, bytes: &mut bytes };
-/// let grad = Grad::F32(&grad);
+/// let step = StepInput { key, layout: &layout, units: &units, grad: Grad::F32(&grad) };
 ///
-/// let mut packets =
-///     codec.packets(key, &layout, &units, grad, Some(&mut memory), &mut scratch, size).unwrap();
+/// let mut packets = codec.packets(&step, Some(&mut memory), &mut scratch, size).unwrap();
 /// let (mut packet, mut sum, mut count) = ([0; 64], [0.0; 100], 0);
 /// while let Some(bytes) = packets.next_into(&mut packet) {
 ///     let mut words = [0; 128];
@@ -86,10 +86,7 @@ fn decided_len(codec: &dyn EncodeUnit, units: &[Unit]) -> ScratchLen {
 /// ```
 pub struct Packets<'a> {
     codec: &'a dyn EncodeUnit,
-    key: StepKey,
-    layout: &'a LayoutRef<'a>,
-    units: &'a [Unit],
-    grad: Grad<'a>,
+    step: StepInput<'a>,
     memory: Option<Memory<'a>>,
     size: PacketSize,
     words: &'a mut [u32],
@@ -108,18 +105,15 @@ impl fmt::Debug for Packets<'_> {
 }
 
 /// See [`Gather::packets`](crate::Gather::packets).
-#[allow(clippy::too_many_arguments, reason = "those of Gather::packets")]
 pub(crate) fn begin<'a>(
     codec: &'a dyn EncodeUnit,
-    key: StepKey,
-    layout: &'a LayoutRef<'a>,
-    units: &'a [Unit],
-    grad: Grad<'a>,
+    step: &StepInput<'a>,
     memory: Option<&'a mut Memory<'_>>,
     scratch: &'a mut Scratch<'_>,
     size: PacketSize,
 ) -> Result<Packets<'a>, EncodeError> {
-    let encoding = message::Encoding::new(codec, key, layout, units, grad);
+    let StepInput { key, layout, units, grad } = *step;
+    let encoding = message::Encoding::new(codec, step);
     encoding.check_lengths(memory.as_deref())?;
     Full::build().ok_or(EncodeError::NotBuilt)?;
     message::check_units(layout, units)?;
@@ -150,7 +144,7 @@ pub(crate) fn begin<'a>(
         }
     }
     let (unit, atom, decided) = (0, 0, None);
-    Ok(Packets { codec, key, layout, units, grad, memory, size, words, bytes, body, unit, atom, decided })
+    Ok(Packets { codec, step: *step, memory, size, words, bytes, body, unit, atom, decided })
 }
 
 /// residual = fl(residual + gradient), or what momentum makes of the gradient.
@@ -181,7 +175,7 @@ impl<'a> Packets<'a> {
         assert!(out.len() >= self.size.bytes(), "buffer shorter than a packet");
         let mut written = self.write_step();
         let (mut cursor, mut pieces) = (Cursor::default(), 0);
-        while let Some(unit) = self.units.get(self.unit) {
+        while let Some(unit) = self.step.units.get(self.unit) {
             let (atoms, start) = (self.decided()?.atoms, self.atom);
             let Some((end, bytes)) = self.largest_piece(cursor, written) else { break };
             self.commit(start..end);
@@ -206,20 +200,19 @@ impl<'a> Packets<'a> {
     }
 
     fn encoding(&self) -> message::Encoding<'_> {
-        let Self { codec, key, layout, units, grad, .. } = *self;
-        message::Encoding::new(codec, key, layout, units, grad)
+        message::Encoding::new(self.codec, &self.step)
     }
 
     /// Begins the body; returns its bytes.
     fn write_step(&mut self) -> usize {
         let mut writer = Writer::new(self.body);
-        writer.varint(self.key.step);
+        writer.varint(self.step.key.step);
         writer.len()
     }
 
     /// The current unit, and its codec.
     fn unit_and_codec(&self) -> Option<(&'a Unit, &'a dyn Cut)> {
-        let unit = self.units.get(self.unit)?;
+        let unit = self.step.units.get(self.unit)?;
         Some((unit, codec_of(self.codec, unit).as_cut()?))
     }
 
@@ -233,11 +226,11 @@ impl<'a> Packets<'a> {
                     let (residual, state) = memory.residual_and_state(unit.id);
                     (Grad::F32(&residual[unit.range()]), state)
                 }
-                None => (self.grad.slice(unit.start, unit.len), None),
+                None => (self.step.grad.slice(unit.start, unit.len), None),
             };
             let input = UnitInput {
-                key: self.key,
-                layout: self.layout,
+                key: self.step.key,
+                layout: self.step.layout,
                 unit,
                 grad,
                 memory: None,
@@ -318,11 +311,11 @@ impl<'a> Packets<'a> {
         let room = left.checked_sub(cursor.header_bytes(&piece_unit))?;
         let mut writer = Writer::new(&mut self.body[written..]);
         cursor.write(&mut writer, &piece_unit, codec_of(self.codec, unit).capabilities().kind);
-        let span = Span { layout: self.layout, start: covered.start, len: covered.len() };
+        let span = Span { layout: self.step.layout, start: covered.start, len: covered.len() };
         let piece = Piece { atoms, span, start: unit.start, len: unit.len, room };
         let values = match &self.memory {
             Some(memory) => Grad::F32(&memory.residual()[covered]),
-            None => self.grad.slice(covered.start, covered.len()),
+            None => self.step.grad.slice(covered.start, covered.len()),
         };
         let mut scratch = Scratch { words: self.words, bytes: self.bytes };
         let fits = codec.write_piece(decided, &piece, values, &mut scratch, &mut writer);

@@ -2,27 +2,11 @@
 
 use crate::codec::{ParseBody, Reduction};
 use crate::error::EncodeError;
-use crate::frame::gather::Gather;
-use crate::gradient::grad::Grad;
-use crate::gradient::layout::LayoutRef;
+use crate::frame::gather::{Gather, StepInput};
 use crate::gradient::unit::Unit;
 use crate::memory::Memory;
-use crate::rng::key::StepKey;
 use crate::scratch::{Scratch, ScratchLen};
 use crate::wire::ids::CodecId;
-
-/// The input of one encode, for the rounds before it.
-#[derive(Clone, Copy, Debug)]
-pub struct StepInput<'a> {
-    /// Names every random draw of the step.
-    pub key: StepKey,
-    /// The layout of the whole gradient.
-    pub layout: &'a LayoutRef<'a>,
-    /// The units of the frame.
-    pub units: &'a [Unit],
-    /// The flat gradient, of `layout.len()` elements.
-    pub grad: Grad<'a>,
-}
 
 /// A [`Gather`] codec with rounds before its frame: each unit has a few numbers that all ranks reduce before
 /// any of them encodes, for instance the largest magnitude of all gradients as one scale for all.
@@ -34,8 +18,8 @@ pub struct StepInput<'a> {
 /// # Examples
 /// Two ranks; [`Experimental`](crate::experiments::Experimental) makes such a codec of one of another crate.
 /// ```
-/// use gradwire::rounds::{AfterRounds, Reduction, RoundsFirst, StepInput};
-/// use gradwire::{EncodeError, Gather, Scratch};
+/// use gradwire::rounds::{Reduction, RoundsFirst};
+/// use gradwire::{EncodeError, Scratch, StepInput};
 ///
 /// fn agree(
 ///     codec: &dyn RoundsFirst,
@@ -140,14 +124,11 @@ impl Gather for AfterRounds<'_> {
 
     fn encode(
         &self,
-        key: StepKey,
-        layout: &LayoutRef<'_>,
-        units: &[Unit],
-        grad: Grad<'_>,
+        step: &StepInput<'_>,
         memory: Option<&mut Memory<'_>>,
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
-        self.codec.encode_after(self.numbers, &StepInput { key, layout, units, grad }, memory, scratch, out)
+        self.codec.encode_after(self.numbers, step, memory, scratch, out)
     }
 }

@@ -188,7 +188,8 @@ mod tests {
     use crate::codecs::Dense;
     use crate::state::{Keeper, StateLen};
     use crate::wire::writer::Writer;
-    use crate::{EncodeError, Encoder, Grad, LayoutRef, Memory, Scratch, ScratchLen, Source, StepKey, Unit};
+    use crate::{EncodeError, Encoder, Grad, LayoutRef, Memory, Scratch, ScratchLen, Source, StepInput};
+    use crate::{StepKey, Unit};
     use std::{vec, vec::Vec};
 
     /// Sends a velocity of its own, whole, and counts how often it sent each unit.
@@ -250,7 +251,8 @@ mod tests {
         let units = [Unit::whole(3), Unit { id: 1, start: 3, ..Unit::whole(2) }];
         let grad = [1.0, -2.0, 3.0, step as f32, 0.1];
         let mut encoder = Encoder::new();
-        encoder.encode(&Carrying, key, &layout, &units, Grad::F32(&grad), Some(memory)).map(<[u8]>::to_vec)
+        let step = StepInput { key, layout: &layout, units: &units, grad: Grad::F32(&grad) };
+        encoder.encode(&Carrying, &step, Some(memory)).map(<[u8]>::to_vec)
     }
 
     #[test]

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 /// # Examples
 /// ```
 /// use gradwire::state::Snapshot;
-/// use gradwire::{Encoder, Grad, LayoutRef, Memory, Source, Spec, StepKey, Unit};
+/// use gradwire::{Encoder, Grad, LayoutRef, Memory, Source, Spec, StepInput, StepKey, Unit};
 ///
 /// let spec = Spec::parse("topk:density=0.5")?;
 /// let (layout, units) = (LayoutRef::flat(2), [Unit::whole(2)]);
@@ -22,7 +22,8 @@ use alloc::vec::Vec;
 /// let mut before = Snapshot::new();
 /// before.take(&memory);
 /// let key = StepKey { seed: 7, step: 0, source: Source::Rank(0) };
-/// Encoder::new().encode(&spec.codec, key, &layout, &units, Grad::F32(&[1.0, 8.0]), Some(&mut memory))?;
+/// let step = StepInput { key, layout: &layout, units: &units, grad: Grad::F32(&[1.0, 8.0]) };
+/// Encoder::new().encode(&spec.codec, &step, Some(&mut memory))?;
 /// assert_eq!(memory.residual(), [1.25, 0.0]);
 /// // Another rank's gradient was not finite.
 /// before.restore(&mut memory);

@@ -2,17 +2,16 @@
 
 use crate::codec::{ParseBody, Parser, Reduction};
 use crate::error::{DecodeError, EncodeError};
-use crate::frame::gather::Gather;
+use crate::frame::gather::{Gather, StepInput};
 use crate::frame::header::Divisor;
 use crate::frame::message::check_units;
-use crate::frame::rounds_first::{RoundsFirst, StepInput};
+use crate::frame::rounds_first::RoundsFirst;
 use crate::frame::{Frame, Opened};
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
 use crate::limits::Limits;
 use crate::memory::Memory;
-use crate::rng::key::StepKey;
 use crate::scratch::Scratch;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -21,7 +20,7 @@ use core::ops::Range;
 ///
 /// # Examples
 /// ```
-/// use gradwire::{Encoder, Grad, LayoutRef, Memory, Source, Spec, StepKey, Unit};
+/// use gradwire::{Encoder, Grad, LayoutRef, Memory, Source, Spec, StepInput, StepKey, Unit};
 ///
 /// let spec = Spec::parse("topk:density=0.5,values=bf16")?;
 /// let (layout, units) = (LayoutRef::flat(4), [Unit::whole(4)]);
@@ -30,7 +29,8 @@ use core::ops::Range;
 /// for step in 0..2 {
 ///     let key = StepKey { seed: 7, step, source: Source::Rank(0) };
 ///     let grad = Grad::F32(&[1.0, 8.0, -4.0, 0.5]);
-///     let frame = encoder.encode(&spec.codec, key, &layout, &units, grad, Some(&mut memory))?;
+///     let step = StepInput { key, layout: &layout, units: &units, grad };
+///     let frame = encoder.encode(&spec.codec, &step, Some(&mut memory))?;
 ///     assert_eq!(frame[..3], *b"GW\x01");
 /// }
 /// // The two largest were sent in both steps, and the rest waits.
@@ -92,14 +92,11 @@ impl Encoder {
     pub fn encode<G: Gather + ?Sized>(
         &mut self,
         codec: &G,
-        key: StepKey,
-        layout: &LayoutRef<'_>,
-        units: &[Unit],
-        grad: Grad<'_>,
+        step: &StepInput<'_>,
         memory: Option<&mut Memory<'_>>,
     ) -> Result<&[u8], EncodeError> {
-        self.encode_by(codec, layout, units, |scratch, frame| {
-            codec.encode(key, layout, units, grad, memory, scratch, frame)
+        self.encode_by(codec, step.layout, step.units, |scratch, frame| {
+            codec.encode(step, memory, scratch, frame)
         })
     }
 
@@ -107,19 +104,15 @@ impl Encoder {
     ///
     /// # Errors
     /// As [`Gather::encode_beside`], except that its buffers grow.
-    #[allow(clippy::too_many_arguments, reason = "as Gather::encode_beside")]
     pub fn encode_beside<G: Gather + ?Sized>(
         &mut self,
         codec: &G,
-        key: StepKey,
-        layout: &LayoutRef<'_>,
-        units: &[Unit],
-        grads: &[Grad<'_>],
+        step: &StepInput<'_, &[Grad<'_>]>,
         before: &Memory<'_>,
         memory: &mut Memory<'_>,
     ) -> Result<&[u8], EncodeError> {
-        self.encode_by(codec, layout, units, |scratch, frame| {
-            codec.encode_beside(key, layout, units, grads, before, memory, scratch, frame)
+        self.encode_by(codec, step.layout, step.units, |scratch, frame| {
+            codec.encode_beside(step, before, memory, scratch, frame)
         })
     }
 

@@ -2,15 +2,11 @@
 
 use crate::codec::PacketSize;
 use crate::error::EncodeError;
-use crate::frame::gather::Gather;
+use crate::frame::gather::{Gather, StepInput};
 use crate::frame::message::check_units;
 use crate::frame::packets::Packets;
-use crate::gradient::grad::Grad;
-use crate::gradient::layout::LayoutRef;
-use crate::gradient::unit::Unit;
 use crate::memory::Memory;
 use crate::owned::buffers::grow;
-use crate::rng::key::StepKey;
 use crate::scratch::Scratch;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -37,25 +33,21 @@ impl PacketEncoder {
     ///
     /// # Errors
     /// As [`Gather::packets`], except that its buffers grow. After an error there are no packets.
-    #[allow(clippy::too_many_arguments, reason = "those of Gather::packets")]
     pub fn encode<G: Gather + ?Sized>(
         &mut self,
         codec: &G,
-        key: StepKey,
-        layout: &LayoutRef<'_>,
-        units: &[Unit],
-        grad: Grad<'_>,
+        step: &StepInput<'_>,
         memory: Option<&mut Memory<'_>>,
         size: PacketSize,
     ) -> Result<usize, EncodeError> {
         self.ends.clear();
         // Check first, so that no buffer grows for units that will be refused.
-        check_units(layout, units)?;
-        let needed = codec.packet_scratch_len(units, size);
+        check_units(step.layout, step.units)?;
+        let needed = codec.packet_scratch_len(step.units, size);
         grow(&mut self.words, needed.words);
         grow(&mut self.bytes, needed.bytes);
         let mut scratch = Scratch { words: &mut self.words, bytes: &mut self.bytes };
-        let mut packets = codec.packets(key, layout, units, grad, memory, &mut scratch, size)?;
+        let mut packets = codec.packets(step, memory, &mut scratch, size)?;
         draw(&mut packets, size, &mut self.packets, &mut self.ends);
         Ok(self.ends.len())
     }

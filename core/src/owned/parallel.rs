@@ -2,16 +2,14 @@
 
 use crate::codec::{PacketSize, ParseBody};
 use crate::error::EncodeError;
-use crate::frame::gather::Gather;
+use crate::frame::gather::{Gather, StepInput};
 use crate::frame::message::Encoding;
 use crate::frame::packets::Packets;
 use crate::frame::rounds_first::RoundsFirst;
 use crate::gradient::grad::Grad;
-use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
 use crate::memory::Memory;
 use crate::registry::AsUnitCodec;
-use crate::rng::key::StepKey;
 use crate::scratch::{Scratch, ScratchLen};
 use crate::wire::ids::CodecId;
 
@@ -26,15 +24,16 @@ use crate::wire::ids::CodecId;
 ///
 /// # Examples
 /// ```
-/// use gradwire::{Encoder, Grad, LayoutRef, Parallel, Source, StepKey, Unit};
+/// use gradwire::{Encoder, Grad, LayoutRef, Parallel, Source, StepInput, StepKey, Unit};
 /// use gradwire::codecs::Dense;
 ///
 /// let grad = vec![0.5; 100_000];
 /// let (layout, units) = (LayoutRef::flat(grad.len()), [Unit::whole(grad.len())]);
 /// let key = StepKey { seed: 1, step: 0, source: Source::Rank(0) };
 /// let (mut one, mut many) = (Encoder::new(), Encoder::new());
-/// let expected = one.encode(&Dense::Bf16, key, &layout, &units, Grad::F32(&grad), None).unwrap();
-/// let frame = many.encode(&Parallel(Dense::Bf16), key, &layout, &units, Grad::F32(&grad), None).unwrap();
+/// let step = StepInput { key, layout: &layout, units: &units, grad: Grad::F32(&grad) };
+/// let expected = one.encode(&Dense::Bf16, &step, None).unwrap();
+/// let frame = many.encode(&Parallel(Dense::Bf16), &step, None).unwrap();
 /// assert_eq!(frame, expected);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,10 +62,7 @@ impl<C: AsUnitCodec> Gather for Parallel<C> {
 
     fn encode(
         &self,
-        key: StepKey,
-        layout: &LayoutRef<'_>,
-        units: &[Unit],
-        grad: Grad<'_>,
+        step: &StepInput<'_>,
         memory: Option<&mut Memory<'_>>,
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
@@ -74,17 +70,14 @@ impl<C: AsUnitCodec> Gather for Parallel<C> {
         let threads = rayon::current_num_threads();
         let codec = self.0.as_unit_codec();
         if codec.as_experiment().is_some() {
-            return self.0.encode(key, layout, units, grad, memory, scratch, out);
+            return self.0.encode(step, memory, scratch, out);
         }
-        Encoding { threads, ..Encoding::new(codec, key, layout, units, grad) }.encode(memory, scratch, out)
+        Encoding { threads, ..Encoding::new(codec, step) }.encode(memory, scratch, out)
     }
 
     fn encode_beside(
         &self,
-        key: StepKey,
-        layout: &LayoutRef<'_>,
-        units: &[Unit],
-        grads: &[Grad<'_>],
+        step: &StepInput<'_, &[Grad<'_>]>,
         before: &Memory<'_>,
         memory: &mut Memory<'_>,
         scratch: &mut Scratch<'_>,
@@ -92,9 +85,9 @@ impl<C: AsUnitCodec> Gather for Parallel<C> {
     ) -> Result<usize, EncodeError> {
         let threads = rayon::current_num_threads();
         if self.0.as_unit_codec().as_experiment().is_some() {
-            return self.0.encode_beside(key, layout, units, grads, before, memory, scratch, out);
+            return self.0.encode_beside(step, before, memory, scratch, out);
         }
-        let encoding = Encoding::beside(self.0.as_unit_codec(), key, layout, units, grads, before);
+        let encoding = Encoding::beside(self.0.as_unit_codec(), step, before);
         Encoding { threads, ..encoding }.encode_beside(before, memory, scratch, out)
     }
 
@@ -104,14 +97,11 @@ impl<C: AsUnitCodec> Gather for Parallel<C> {
 
     fn packets<'a>(
         &'a self,
-        key: StepKey,
-        layout: &'a LayoutRef<'a>,
-        units: &'a [Unit],
-        grad: Grad<'a>,
+        step: &StepInput<'a>,
         memory: Option<&'a mut Memory<'_>>,
         scratch: &'a mut Scratch<'_>,
         size: PacketSize,
     ) -> Result<Packets<'a>, EncodeError> {
-        self.0.packets(key, layout, units, grad, memory, scratch, size)
+        self.0.packets(step, memory, scratch, size)
     }
 }

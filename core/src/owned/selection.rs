@@ -5,6 +5,7 @@ use crate::codec::{Beside, Chosen, EncodeUnit, MultiLevel, Round, UnitInput, Who
 use crate::codecs::Dense;
 use crate::corrected::Corrected;
 use crate::error::EncodeError;
+use crate::frame::gather::StepInput;
 use crate::frame::message::{
     Encoding, check_frame_fits, check_units, codec_of, max_frame_bytes, momentum_of,
 };
@@ -47,7 +48,8 @@ use core::ops::Range;
 ///
 /// # Examples
 /// ```
-/// use gradwire::{Density, Encoder, Grad, LayoutRef, Memory, Selection, Source, Spec, StepKey, Unit};
+/// use gradwire::{Density, Encoder, Grad, LayoutRef, Memory, Selection, Source, Spec};
+/// use gradwire::{StepInput, StepKey, Unit};
 ///
 /// let (spec, layout, units) = (Spec::parse("topk")?, LayoutRef::flat(4), [Unit::whole(4)]);
 /// let mut memory = Memory::new(vec![0.0, 2.0, 0.0, 0.0]);
@@ -55,8 +57,9 @@ use core::ops::Range;
 /// let grad = Grad::F32(&[1.0, 1.0, -2.0, 1.0]);
 /// let densities = [0.5, 0.25].map(|share| Density::new(share).unwrap());
 ///
+/// let step = StepInput { key, layout: &layout, units: &units, grad };
 /// let mut selection = Selection::new();
-/// let gains = selection.select(&spec.codec, key, &layout, &units, grad, Some(&memory), &densities)?;
+/// let gains = selection.select(&spec.codec, &step, Some(&memory), &densities)?;
 /// assert_eq!([gains[0].ratio(), gains[1].ratio()], [13.0 / 15.0, 9.0 / 15.0]);
 /// assert_eq!(memory.residual(), [0.0, 2.0, 0.0, 0.0]);
 ///
@@ -68,7 +71,7 @@ use core::ops::Range;
 ///
 /// let (mut other, half) = (Memory::new(vec![0.0, 2.0, 0.0, 0.0]), spec.codec.with_density(densities[0]));
 /// let mut encoder = Encoder::new();
-/// assert_eq!(frame, encoder.encode(&half, key, &layout, &units, grad, Some(&mut other))?);
+/// assert_eq!(frame, encoder.encode(&half, &step, Some(&mut other))?);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
@@ -133,9 +136,8 @@ impl Selection {
     /// Selects at each of the `densities`, which may be none and have any order, and returns as many gains.
     /// The codec's own density does not matter.
     ///
-    /// `grad`, and the memory if there is one, have `layout.len()` elements; units are as for
-    /// [`encode`](crate::Gather::encode). A gain is that of the values before they are coded: with
-    /// `values=f32` it is that of the frame. Units that are sent dense count as sent whole.
+    /// The memory, if there is one, has the length of the layout. A gain is that of the values before they
+    /// are coded: with `values=f32` it is that of the frame. Units that are sent dense count as sent whole.
     ///
     /// # Errors
     /// Those of [`encode`](crate::Gather::encode) at each of the densities, except that buffers grow. Without
@@ -143,26 +145,23 @@ impl Selection {
     /// selected.
     ///
     /// # Panics
-    /// For a codec that does not [fit](Self::fits), and when `grad` or the memory has another length than the
-    /// layout.
+    /// For a codec that does not [fit](Self::fits), and when the gradient or the memory has another length
+    /// than the layout.
     ///
     /// # Determinism
     /// Same codec, key, layout, units, gradient, memory and densities: same bits, on every machine. The order
     /// of sums is that of every gain.
-    #[allow(clippy::too_many_arguments, reason = "each is lent by the caller, and none belongs with another")]
     pub fn select(
         &mut self,
         codec: &Codec,
-        key: StepKey,
-        layout: &LayoutRef<'_>,
-        units: &[Unit],
-        grad: Grad<'_>,
+        step: &StepInput<'_>,
         memory: Option<&Memory<'_>>,
         densities: &[Density],
     ) -> Result<&[Gain], EncodeError> {
         (self.of, self.is_kept) = (None, false);
         let levels = codec.as_unit_codec().as_multi_level().expect("a codec that a selection fits");
-        check(codec, key, layout, units, grad, memory, densities)?;
+        check(codec, step, memory, densities)?;
+        let StepInput { key, layout, units, grad } = *step;
         self.gains.clear();
         self.gains.resize(densities.len(), Gain::default());
         self.values.resize(layout.len(), 0.0);
@@ -292,7 +291,8 @@ impl Selection {
         let mut rest = of.run(units).iter();
         let written = encoder.encode_by(&codec, layout, units, |scratch, out| {
             let unit_codec = codec.as_unit_codec();
-            let encoding = Encoding::new(unit_codec, of.key, layout, units, Grad::F32(&self.values));
+            let step = StepInput { key: of.key, layout, units, grad: Grad::F32(&self.values) };
+            let encoding = Encoding::new(unit_codec, &step);
             encoding.write_by(memory, scratch, out, |unit_codec, mut input, scratch, writer| {
                 let entries = rest.next().expect("as many units as frames have");
                 set_bounds(entries, &mut input);
@@ -473,19 +473,16 @@ impl Selected {
 /// Checks what an encode at each of the densities would check, except for values.
 fn check(
     codec: &Codec,
-    key: StepKey,
-    layout: &LayoutRef<'_>,
-    units: &[Unit],
-    grad: Grad<'_>,
+    step: &StepInput<'_>,
     memory: Option<&Memory<'_>>,
     densities: &[Density],
 ) -> Result<(), EncodeError> {
-    let encoding = Encoding::new(codec.as_unit_codec(), key, layout, units, grad);
+    let encoding = Encoding::new(codec.as_unit_codec(), step);
     encoding.check_lengths(memory)?;
-    check_units(layout, units)?;
+    check_units(step.layout, step.units)?;
     for &density in densities {
         let codec = codec.with_density(density);
-        check_frame_fits(max_frame_bytes(codec.as_unit_codec(), units), usize::MAX)?;
+        check_frame_fits(max_frame_bytes(codec.as_unit_codec(), step.units), usize::MAX)?;
     }
     encoding.check_parts(memory)
 }

@@ -2,14 +2,10 @@
 
 use crate::arithmetic::gain::{Gain, of_frame_and_gradient, of_frame_and_residual};
 use crate::error::EncodeError;
-use crate::frame::gather::Gather;
-use crate::gradient::grad::Grad;
-use crate::gradient::layout::LayoutRef;
-use crate::gradient::unit::Unit;
+use crate::frame::gather::{Gather, StepInput};
 use crate::limits::Limits;
 use crate::memory::{Memory, UnitState};
 use crate::owned::buffers::{Decoder, Encoder};
-use crate::rng::key::StepKey;
 use alloc::vec::Vec;
 
 /// Encodes with a copy of the memory, and leaves the memory itself as it is. This shows the frame that a
@@ -21,14 +17,15 @@ use alloc::vec::Vec;
 ///
 /// # Examples
 /// ```
-/// use gradwire::{Grad, LayoutRef, Memory, Source, Spec, StepKey, Trial, Unit};
+/// use gradwire::{Grad, LayoutRef, Memory, Source, Spec, StepInput, StepKey, Trial, Unit};
 ///
 /// let (spec, layout, units) = (Spec::parse("topk:density=0.25")?, LayoutRef::flat(4), [Unit::whole(4)]);
 /// let memory = Memory::for_spec(&spec, &layout).unwrap();
 /// let key = StepKey { seed: 1, step: 0, source: Source::Rank(0) };
 /// let grad = Grad::F32(&[1.0, -3.0, 1.0, 1.0]);
+/// let step = StepInput { key, layout: &layout, units: &units, grad };
 /// let mut trial = Trial::new();
-/// let tried = trial.encode(&spec.codec, key, &layout, &units, grad, Some(&memory))?;
+/// let tried = trial.encode(&spec.codec, &step, Some(&memory))?;
 /// assert_eq!((tried.gain.ratio(), tried.frame.len()), (0.75, 36));
 /// assert_eq!(memory.residual(), [0.0; 4]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -64,14 +61,11 @@ impl Trial {
     /// As [`Gather::encode`], except that its buffers grow.
     ///
     /// # Panics
-    /// When `grad` or the memory has another length than the layout.
+    /// When the gradient or the memory has another length than the layout.
     pub fn encode<G: Gather + ?Sized>(
         &mut self,
         codec: &G,
-        key: StepKey,
-        layout: &LayoutRef<'_>,
-        units: &[Unit],
-        grad: Grad<'_>,
+        step: &StepInput<'_>,
         memory: Option<&Memory<'_>>,
     ) -> Result<Tried<'_>, EncodeError> {
         let Self { encoder, decoder, residual, momentum, states } = self;
@@ -83,12 +77,12 @@ impl Trial {
             copy_to(momentum, values);
             copy.with_momentum(momentum.as_mut_slice())
         });
-        let frame = encoder.encode(codec, key, layout, units, grad, copy.as_mut())?;
-        let parsed = decoder.parse_with(frame, layout, &Limits::NONE, codec.parser());
+        let frame = encoder.encode(codec, step, copy.as_mut())?;
+        let parsed = decoder.parse_with(frame, step.layout, &Limits::NONE, codec.parser());
         let parsed = parsed.expect("a frame that was just written decodes");
         let gain = match &copy {
             Some(copy) => of_frame_and_residual(&parsed, copy.residual()),
-            None => of_frame_and_gradient(&parsed, grad),
+            None => of_frame_and_gradient(&parsed, step.grad),
         };
         Ok(Tried { frame, gain })
     }

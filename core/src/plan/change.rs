@@ -109,8 +109,7 @@ impl Plan {
     /// Frames stay ordinary frames of the codec, because a unit's body says itself what it holds.
     /// ```
     /// use gradwire::plan::Plan;
-    /// use gradwire::rounds::StepInput;
-    /// use gradwire::{Decoder, Density, Encoder, Grad, Layout, Limits, Source, Spec, StepKey};
+    /// use gradwire::{Decoder, Density, Encoder, Grad, Layout, Limits, Source, Spec, StepInput, StepKey};
     ///
     /// let layout = Layout::packed([("a", vec![4]), ("b", vec![4])])?;
     /// let layout = layout.as_ref();

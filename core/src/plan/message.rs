@@ -4,9 +4,9 @@ use super::{Group, Plan};
 use crate::codec::Parser;
 use crate::error::{DecodeError, EncodeError};
 use crate::frame::experiment::Frames;
+use crate::frame::gather::StepInput;
 use crate::frame::header::Header;
 use crate::frame::message::{Encoding, check_units};
-use crate::frame::rounds_first::StepInput;
 use crate::frame::{Frame, Opened};
 use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
@@ -43,9 +43,9 @@ impl Encoder {
     /// # Examples
     /// ```
     /// use gradwire::plan::Plan;
-    /// use gradwire::rounds::StepInput;
     /// use gradwire::rules::Rules;
-    /// use gradwire::{Decoder, Encoder, Grad, LayoutRef, Limits, Memory, Source, StepKey, TensorRef};
+    /// use gradwire::{Decoder, Encoder, Grad, LayoutRef, Limits, Memory, Source};
+    /// use gradwire::{StepInput, StepKey, TensorRef};
     ///
     /// let tensors = [
     ///     TensorRef { name: "fc.weight", shape: &[2, 3], offset: 0 },
@@ -97,8 +97,8 @@ impl Encoder {
     ) -> Result<usize, EncodeError> {
         let memory = memory.filter(|_| group.keeps() || group.listed().is_none());
         let mut scratch = Scratch { words: &mut self.words, bytes: &mut self.bytes };
-        let (key, layout, grad) = (step.key, step.layout, step.grad);
-        let bytes = group.codec().encode(key, layout, units, grad, memory, &mut scratch, &mut self.frame)?;
+        let step = StepInput { units, ..*step };
+        let bytes = group.codec().encode(&step, memory, &mut scratch, &mut self.frame)?;
         self.mark(0..bytes);
         Ok(bytes)
     }
@@ -120,7 +120,7 @@ impl Encoder {
             let out = &mut self.frame[start..start + room];
             match of_other(group) {
                 Some(other) => prepared.push(start..start + other.prepare(&step, memory, &mut scratch, out)?),
-                None => check(&encoding(group, &units, &step), memory, &scratch, room)?,
+                None => check(&Encoding::new(group.unit_codec(), &step), memory, &scratch, room)?,
             }
             start += room;
         }
@@ -136,7 +136,11 @@ impl Encoder {
                     other.commit(&step, &self.frame[end..end + bytes], memory, &mut scratch);
                     bytes
                 }
-                None => encoding(group, &units, &step).write(memory, &mut scratch, &mut self.frame[end..])?,
+                None => Encoding::new(group.unit_codec(), &step).write(
+                    memory,
+                    &mut scratch,
+                    &mut self.frame[end..],
+                )?,
             };
             self.mark(end..end + bytes);
             end += bytes;
@@ -174,11 +178,6 @@ fn of_other(group: &Group) -> Option<Frames<'_>> {
 fn groups_in<'a>(plan: &'a Plan, units: &'a [Unit]) -> impl Iterator<Item = (&'a Group, Cow<'a, [Unit]>)> {
     let groups = plan.groups().iter().map(move |group| (group, group.units_in(units)));
     groups.filter(|(_, units)| !units.is_empty())
-}
-
-/// The encoding of one group, on the caller's thread.
-fn encoding<'a>(group: &'a Group, units: &'a [Unit], step: &StepInput<'a>) -> Encoding<'a> {
-    Encoding::new(group.unit_codec(), step.key, step.layout, units, step.grad)
 }
 
 /// Checks everything that can make the encode of one group fail, to the last value.

@@ -5,7 +5,9 @@
 
 use gradwire::codecs::{EntropyChoice, IndexChoice, LevelBits, Qsgd, TopK, ValueChoice};
 use gradwire::format::VoidFrame;
-use gradwire::{Density, Frame, Gather, Grad, LayoutRef, Limits, Memory, Scratch, Source, StepKey, Unit};
+use gradwire::{
+    Density, Frame, Gather, Grad, LayoutRef, Limits, Memory, Scratch, Source, StepInput, StepKey, Unit,
+};
 
 /// Elements of the gradient.
 pub const N: usize = 16_384;
@@ -54,7 +56,8 @@ impl Buffers {
         let memory = takes_memory.then_some(memory);
         let mut scratch = Scratch { words: &mut self.words, bytes: &mut self.bytes };
         let grad = Grad::F32(&self.grad);
-        match codec.encode(key, &layout, &units, grad, memory, &mut scratch, &mut self.frame) {
+        let input = StepInput { key, layout: &layout, units: &units, grad };
+        match codec.encode(&input, memory, &mut scratch, &mut self.frame) {
             Ok(len) => Some(len),
             Err(error) => VoidFrame::of(codec.id(), key.step, &error)?.write(&layout, &mut self.frame).ok(),
         }

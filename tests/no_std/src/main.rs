@@ -9,7 +9,8 @@ use core::panic::PanicInfo;
 use gradwire::format::{Header, frame_scratch_len};
 use gradwire::rounds::LinearScratch;
 use gradwire::{
-    Frame, Gather, Grad, LayoutRef, Limits, Memory, Scratch, Source, Spec, StepKey, TensorRef, Unit,
+    Frame, Gather, Grad, LayoutRef, Limits, Memory, Scratch, Source, Spec, StepInput, StepKey, TensorRef,
+    Unit,
 };
 
 /// Elements of the gradient.
@@ -76,7 +77,7 @@ fn encode(
     let mut scratch = Scratch { words: &mut words, bytes: &mut bytes };
     let key = StepKey { seed: 1, step: 2, source: Source::Rank(3) };
     spec.codec
-        .encode(key, layout, units, Grad::F32(grad), Some(memory), &mut scratch, out)
+        .encode(&StepInput { key, layout, units, grad: Grad::F32(grad) }, Some(memory), &mut scratch, out)
         .map_err(|_| Failed)
 }
 

@@ -3,7 +3,7 @@
 //!
 //! usage: `GRADWIRE_DATA=folder cargo run --release -p gradwire-tests --bin chunks`
 
-use gradwire::{Decoder, Encoder, Grad, Limits, Source, Spec, StepKey, Unit};
+use gradwire::{Decoder, Encoder, Grad, Limits, Source, Spec, StepInput, StepKey, Unit};
 use gradwire_tests::gradients::{self, Gradient};
 use gradwire_tests::positions::uniform_bits;
 
@@ -48,7 +48,9 @@ fn positions(gradient: &Gradient, density: f64, index: &str) -> (Vec<usize>, usi
     let (units, limits) = ([Unit::whole(values.len())], Limits::for_layout(&layout));
     let key = StepKey { seed: 1, step: 0, source: Source::Rank(0) };
     let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new());
-    let frame = encoder.encode(&codec, key, &layout, &units, Grad::F32(values), None).expect("it is finite");
+    let frame = encoder
+        .encode(&codec, &StepInput { key, layout: &layout, units: &units, grad: Grad::F32(values) }, None)
+        .expect("it is finite");
     let frame = decoder.parse(frame, &layout, &limits).expect("it was just encoded");
     let unit = frame.units().next().expect("there is one unit");
     let mut positions = Vec::new();

@@ -2,7 +2,7 @@
 //! their content.
 
 use gradwire::format::{FrameUnit, Outline, UnitInfo};
-use gradwire::{Encoder, Grad, LayoutRef, Limits, Source, Spec, StepKey, Unit};
+use gradwire::{Encoder, Grad, LayoutRef, Limits, Source, Spec, StepInput, StepKey, Unit};
 use serde::Serialize;
 
 use super::table::grouped;
@@ -88,6 +88,8 @@ fn encoded(spelling: &str, values: &[f32]) -> Option<UnitInfo> {
     let key = StepKey { seed: 0, step: 0, source: Source::Rank(0) };
     let units = [Unit::whole(values.len())];
     let mut encoder = Encoder::new();
-    let frame = encoder.encode(&codec, key, &layout, &units, Grad::F32(values), None).ok()?;
+    let frame = encoder
+        .encode(&codec, &StepInput { key, layout: &layout, units: &units, grad: Grad::F32(values) }, None)
+        .ok()?;
     Outline::read(frame, &Limits::for_layout(&layout)).ok()?.units().next()
 }

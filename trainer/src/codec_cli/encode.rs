@@ -5,9 +5,8 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use gradwire::plan::Plan;
-use gradwire::rounds::StepInput;
 use gradwire::rules::Rules;
-use gradwire::{Encoder, Grad, Memory, Source, Spec, StepKey};
+use gradwire::{Encoder, Grad, Memory, Source, Spec, StepInput, StepKey};
 
 use super::error::CliError;
 use super::files::{ensure_output, write};

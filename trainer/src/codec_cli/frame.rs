@@ -196,7 +196,7 @@ pub(super) fn codec_name(codec: CodecId) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use gradwire::{Encoder, Grad, Source, Spec, StepKey, Unit};
+    use gradwire::{Encoder, Grad, Source, Spec, StepInput, StepKey, Unit};
 
     use super::*;
 
@@ -205,7 +205,8 @@ mod tests {
         let key = StepKey { seed: 0, step: 0, source: Source::Rank(0) };
         let grad = vec![1.0; 100];
         let layout = LayoutRef::flat(100);
-        Encoder::new().encode(&spec.codec, key, &layout, &[unit], Grad::F32(&grad), None).unwrap().to_vec()
+        let input = StepInput { key, layout: &layout, units: &[unit], grad: Grad::F32(&grad) };
+        Encoder::new().encode(&spec.codec, &input, None).unwrap().to_vec()
     }
 
     /// A file with a frame of each unit.

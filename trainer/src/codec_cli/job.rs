@@ -1,7 +1,7 @@
 //! One codec on one gradient: the frames that `encode` writes and `bench` measures.
 
 use gradwire::packets::{PacketEncoder, PacketSize};
-use gradwire::{DecodeError, EncodeError, Encoder, Grad, Memory, Source, Spec, StepKey, Unit};
+use gradwire::{DecodeError, EncodeError, Encoder, Grad, Memory, Source, Spec, StepInput, StepKey, Unit};
 
 use super::error::{CliError, FileFault, Place};
 use super::gradient::Gradient;
@@ -69,11 +69,10 @@ impl<'g> Job<'g> {
         let Self { spec, key, gradient, units, memory, output } = self;
         let (layout, grad) = (gradient.layout.as_ref(), Grad::F32(&gradient.values));
         let (codec, memory) = (&spec.codec, memory.as_mut());
+        let step = StepInput { key: *key, layout: &layout, units, grad };
         let encoded = match output {
-            Output::Frame(encoder) => encoder.encode(codec, *key, &layout, units, grad, memory).map(|_| ()),
-            Output::Packets(encoder, size) => {
-                encoder.encode(codec, *key, &layout, units, grad, memory, *size).map(|_| ())
-            }
+            Output::Frame(encoder) => encoder.encode(codec, &step, memory).map(|_| ()),
+            Output::Packets(encoder, size) => encoder.encode(codec, &step, memory, *size).map(|_| ()),
         };
         encoded.map_err(|error| self.explain(error))
     }

@@ -71,7 +71,7 @@ pub(super) fn downlink(config: &RunConfig) -> Result<Spec, JobError> {
 
 #[cfg(test)]
 mod tests {
-    use gradwire::{Decoder, Encoder, Grad, Layout, Limits, Source, StepKey};
+    use gradwire::{Decoder, Encoder, Grad, Layout, Limits, Source, StepInput, StepKey};
 
     use super::*;
 
@@ -90,8 +90,8 @@ mod tests {
         let units: Vec<_> = spec.units.units(&layout.as_ref()).collect();
         let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new());
         let key = StepKey { seed: 1, step: 2, source: Source::Rank(0) };
-        let frame =
-            encoder.encode(&spec.codec, key, &layout.as_ref(), &units, Grad::F32(&mean), None).unwrap();
+        let input = StepInput { key, layout: &layout.as_ref(), units: &units, grad: Grad::F32(&mean) };
+        let frame = encoder.encode(&spec.codec, &input, None).unwrap();
         assert!(frame.len() < 100, "{} bytes", frame.len());
         let mut back = vec![0.0; 1000];
         let parsed = decoder.parse(frame, &layout.as_ref(), &Limits::for_layout(&layout.as_ref())).unwrap();

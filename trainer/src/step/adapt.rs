@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use gradwire::arithmetic::gain::Gain;
 use gradwire::registry::LinearCodec;
-use gradwire::{Codec, Density, Grad, LayoutRef, Memory, Selection, Spec, StepKey, Unit};
+use gradwire::{Codec, Density, Grad, LayoutRef, Memory, Selection, Spec, StepInput, StepKey, Unit};
 use gradwire_transports::collective::{self, Fold, Scalar};
 use gradwire_transports::exchange::ExchangeError;
 use gradwire_transports::{Tag, Transport};
@@ -173,8 +173,8 @@ impl GravacSteering {
         selection: &mut Selection,
     ) -> [f64; 3] {
         let (started, levels) = (Instant::now(), self.gravac.levels());
-        let grad = Grad::F32(grad);
-        let gains = selection.select(&spec.codec, key, layout, &self.units, grad, memory, &levels);
+        let step = StepInput { key, layout, units: &self.units, grad: Grad::F32(grad) };
+        let gains = selection.select(&spec.codec, &step, memory, &levels);
         let of = |gains: &[Gain], at: usize| sent_at(levels[at], gains[at]).ratio();
         let [gain_min, gain] = gains.map_or([0.0; 2], |gains| [0, 1].map(|at| of(gains, at)));
         self.measured = started.elapsed();
@@ -306,7 +306,8 @@ mod tests {
         assert!(levels.iter().all(|&level| selection.position(level).is_some()), "{codec}");
         let encoded = levels.map(|density| {
             let (mut trial, codec) = (Trial::new(), spec.codec.with_density(density));
-            let tried = trial.encode(&codec, key, &layout, &units, Grad::F32(&grad), Some(&kept));
+            let input = StepInput { key, layout: &layout, units: &units, grad: Grad::F32(&grad) };
+            let tried = trial.encode(&codec, &input, Some(&kept));
             tried.unwrap().gain.ratio()
         });
         [[gain_min, gain], encoded]

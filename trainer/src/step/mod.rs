@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use gradwire::arithmetic::{clip_norm, divide};
-use gradwire::{Density, Grad, Memory, Selection, Source, StepKey};
+use gradwire::{Density, Grad, Memory, Selection, Source, StepInput, StepKey};
 use gradwire_transports::exchange::ExchangeError;
 use gradwire_transports::{Counters, Deadline, Rank, Transport, TransportError};
 
@@ -344,8 +344,9 @@ impl<'a, T: Transport> Worker<'a, T> {
         let mut grad = Grad::F32(&self.grad);
         if let (Some(_), Some(memory)) = (codec.momentum(), &mut self.memory) {
             let (layout, units) = (self.job.layout.as_ref(), means.units());
-            let is_selected = selection.key() == Some(key)
-                || selection.select(codec, key, &layout, units, grad, Some(&*memory), &[]).is_ok();
+            let step = StepInput { key, layout: &layout, units, grad };
+            let is_selected =
+                selection.key() == Some(key) || selection.select(codec, &step, Some(&*memory), &[]).is_ok();
             if is_selected {
                 selection.take_all(memory);
             }

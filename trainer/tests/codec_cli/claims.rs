@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use gradwire::format::frame_scratch_len;
-use gradwire::{Encoder, Frame, Grad, LayoutRef, Limits, Source, Spec, StepKey, Unit};
+use gradwire::{Encoder, Frame, Grad, LayoutRef, Limits, Source, Spec, StepInput, StepKey, Unit};
 use serde_json::Value;
 
 use crate::forged::{context, forged, seeded, varint};
@@ -31,7 +31,8 @@ fn rans() -> Vec<u8> {
     let spec = Spec::parse("qsgd:bits=4,bucket=4194304,norm=max,entropy=rans").unwrap();
     let key = StepKey { seed: 0, step: 0, source: Source::Rank(0) };
     let (layout, units) = (LayoutRef::flat(values.len()), [Unit::whole(values.len())]);
-    Encoder::new().encode(&spec.codec, key, &layout, &units, Grad::F32(&values), None).unwrap().to_vec()
+    let input = StepInput { key, layout: &layout, units: &units, grad: Grad::F32(&values) };
+    Encoder::new().encode(&spec.codec, &input, None).unwrap().to_vec()
 }
 
 /// Frames of less than 200 bytes, with what they claim.
@@ -180,7 +181,8 @@ fn what_decoding_costs() {
         let key = StepKey { seed: 0, step: 0, source: Source::Rank(0) };
         let units = [Unit::whole(TIMED)];
         let mut encoder = Encoder::new();
-        let frame = encoder.encode(&spec.codec, key, &layout, &units, Grad::F32(grad), None).unwrap();
+        let input = StepInput { key, layout: &layout, units: &units, grad: Grad::F32(grad) };
+        let frame = encoder.encode(&spec.codec, &input, None).unwrap();
         print(spelling, frame, cost(frame, &layout));
     }
 }

@@ -3,8 +3,8 @@
 use gradwire::arithmetic::{clear, divide};
 use gradwire::format::{Divisor, FrameUnit};
 use gradwire::plan::Group;
-use gradwire::rounds::{AfterRounds, StepInput};
-use gradwire::{DecodeError, Encoder, Gather, Grad, Memory, Unit};
+use gradwire::rounds::AfterRounds;
+use gradwire::{DecodeError, Encoder, Gather, Grad, Memory, StepInput, Unit};
 
 use super::error::ExchangeError;
 use super::head::{self, Head};
@@ -76,7 +76,7 @@ pub(super) fn encode(
     let lent = memory.as_deref_mut();
     match (selected, only) {
         (Some((selection, at)), _) => selection.encode(encoder, at, &layout, units, lent),
-        (None, Some(codec)) => encoder.encode(codec, key, &layout, units, grad, lent)?,
+        (None, Some(codec)) => encoder.encode(codec, &input, lent)?,
         (None, None) => encoder.encode_plan(plan, &input, lent)?,
     };
     encoder.append(TAIL);
@@ -142,8 +142,8 @@ impl InParts for AllGather {
         if !part.own.is_empty() {
             let (key, layout) = (step.key, step.layout.as_ref());
             own.set_divisor(step.divisor);
-            headed
-                .extend_from_slice(own.encode_beside(codec, key, &layout, part.own, grads, before, memory)?);
+            let input = StepInput { key, layout: &layout, units: part.own, grad: grads };
+            headed.extend_from_slice(own.encode_beside(codec, &input, before, memory)?);
         }
         headed.push(TAIL);
         Ok(())

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use gradwire::state::{Keeper, Snapshot};
-use gradwire::{Encoder, Gather, Grad, LayoutRef, Memory, Spec};
+use gradwire::{Encoder, Gather, Grad, LayoutRef, Memory, Spec, StepInput};
 
 use super::error::ExchangeError;
 use super::incoming::{Incoming, Requirements};
@@ -44,7 +44,8 @@ impl Downlink {
         let Self { codec, encoder, memory, before } = self;
         let (layout, units) = (step.layout.as_ref(), step.units());
         memory.iter().for_each(|memory| before.take(memory));
-        let encoded = encoder.encode(&**codec, step.key, &layout, units, Grad::F32(mean), memory.as_mut());
+        let input = StepInput { key: step.key, layout: &layout, units, grad: Grad::F32(mean) };
+        let encoded = encoder.encode(&**codec, &input, memory.as_mut());
         encoded.map(|_| ()).map_err(ExchangeError::Downlink)
     }
 

@@ -2,7 +2,7 @@
 //! arrived.
 
 use gradwire::packets::{PacketEncoder, PacketSize};
-use gradwire::{DecodeError, Encoder, Grad, Memory};
+use gradwire::{DecodeError, Encoder, Grad, Memory, StepInput};
 
 use super::all_gather::encode;
 use super::error::ExchangeError;
@@ -34,8 +34,9 @@ impl Own {
             Self::Frame(encoder) => return encode(encoder, step, None, step.units(), grad, memory),
             Self::Packets { encoder, size } => (encoder, *size),
         };
-        let (key, layout, units, codec) = (step.key, step.layout.as_ref(), step.units(), step.codec());
-        encoder.encode(codec, key, &layout, units, grad, memory.as_deref_mut(), size)?;
+        let (key, layout, units) = (step.key, step.layout.as_ref(), step.units());
+        let input = StepInput { key, layout: &layout, units, grad };
+        encoder.encode(step.codec(), &input, memory.as_deref_mut(), size)?;
         step.measure(self.parts(), units, grad, memory.as_deref());
         Ok(())
     }

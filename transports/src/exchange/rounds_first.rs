@@ -5,8 +5,8 @@
 //! whose gradient cannot be encoded, because its void frame has that tag too.
 
 use gradwire::arithmetic::first_non_finite;
-use gradwire::rounds::{Reduction, RoundsFirst, StepInput};
-use gradwire::{Encoder, Grad, Memory, Unit};
+use gradwire::rounds::{Reduction, RoundsFirst};
+use gradwire::{Encoder, Grad, Memory, StepInput, Unit};
 
 use super::error::ExchangeError;
 use super::parts::Part;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use gradwire::arithmetic::{divide, first_non_finite};
 use gradwire::codecs::{IndexChoice, Threshold, ValueChoice};
-use gradwire::{DecodeError, Encoder, Grad, Memory, Unit};
+use gradwire::{DecodeError, Encoder, Grad, Memory, StepInput, Unit};
 
 use super::all_gather::encode;
 use super::error::ExchangeError;
@@ -115,7 +115,8 @@ impl SparseAllReduce {
             let zeros = values[unit.range()].iter().filter(|&&value| value == 0.0).count();
             unit.dense = 32 * zeros <= unit.len;
         }
-        let frame = packer.encode(&self.lossless, key, &layout, units, Grad::F32(values), None)?;
+        let input = StepInput { key, layout: &layout, units, grad: Grad::F32(values) };
+        let frame = packer.encode(&self.lossless, &input, None)?;
         self.sent_bytes += frame.len();
         packer.append(TAIL);
         Ok(())

@@ -11,7 +11,7 @@ use crate::codec::{Chosen, gw_codec};
 use crate::draws::source;
 use crate::layout::gw_layout;
 use crate::memory::{Kept, gw_memory};
-use crate::method::{Frames, Input, Method};
+use crate::method::{Frames, Method};
 use crate::raw::{
     Object, Outcome, Place, Placed, boundary, disjoint, give, give_text, object, object_mut, optional_mut,
     slice, slice_mut,
@@ -326,7 +326,7 @@ impl Encoder {
         let key = StepKey { seed: self.seed, step, source: self.source };
         let mut scratch = Scratch { words: self.words, bytes: self.bytes };
         let memory: Option<&mut Memory<'_>> = memory.map(|kept| &mut kept.memory);
-        let input = Input { key, layout: &self.layout, units: self.units, grad };
+        let input = StepInput { key, layout: &self.layout, units: self.units, grad };
         let frame = self.method.frames(&self.codec).encode(&input, memory, &mut scratch, out);
         self.failed = frame.err().map(|error| (error, step));
         *written = match frame {

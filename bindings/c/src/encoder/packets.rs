@@ -4,7 +4,7 @@ use super::{Encoder, gw_encoder};
 use crate::memory::{Kept, gw_memory};
 use crate::raw::{Outcome, boundary, disjoint, give, object_mut, optional_mut, slice, slice_mut};
 use crate::results::{GW_ENCODE_BUFFER_TOO_SMALL, GW_ENCODE_NO_PACKETS, GW_ERROR_NULL_POINTER, gw_result};
-use codecs::{Gather, Grad, Memory, Scratch, StepKey};
+use codecs::{Gather, Grad, Memory, Scratch, StepInput, StepKey};
 use core::ffi::c_void;
 
 /// Called with each packet, which is there until it returns.
@@ -69,7 +69,8 @@ impl Encoder {
         let key = StepKey { seed: self.seed, step, source: self.source };
         let mut scratch = Scratch { words: self.words, bytes: self.bytes };
         let memory: Option<&mut Memory<'_>> = memory.map(|kept| &mut kept.memory);
-        let packets = self.codec.packets(key, &self.layout, self.units, grad, memory, &mut scratch, size);
+        let input = StepInput { key, layout: &self.layout, units: self.units, grad };
+        let packets = self.codec.packets(&input, memory, &mut scratch, size);
         self.failed = packets.as_ref().err().map(|error| (*error, step));
         let mut packets = packets.map_err(|error| error.code())?;
         while let Some(bytes) = packets.next_into(out) {

@@ -23,14 +23,15 @@ use crate::kernels::{self, Isa};
 #[cfg_attr(feature = "alloc", doc = "```")]
 #[cfg_attr(not(feature = "alloc"), doc = "```ignore")]
 /// use gradwire::arithmetic::gain::of_frame_and_residual;
-/// use gradwire::{Decoder, Encoder, Grad, LayoutRef, Limits, Memory, Source, Spec, StepKey, Unit};
+/// use gradwire::{Decoder, Encoder, Grad, LayoutRef, Limits, Memory, Source, Spec, StepInput, StepKey, Unit};
 ///
 /// let (spec, layout) = (Spec::parse("topk:density=0.25")?, LayoutRef::flat(4));
 /// let mut memory = Memory::for_spec(&spec, &layout).unwrap();
 /// let key = StepKey { seed: 1, step: 0, source: Source::Rank(0) };
 /// let grad = Grad::F32(&[1.0, -3.0, 1.0, 1.0]);
 /// let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new());
-/// let frame = encoder.encode(&spec.codec, key, &layout, &[Unit::whole(4)], grad, Some(&mut memory))?;
+/// let step = StepInput { key, layout: &layout, units: &[Unit::whole(4)], grad };
+/// let frame = encoder.encode(&spec.codec, &step, Some(&mut memory))?;
 /// let frame = decoder.parse(frame, &layout, &Limits::for_layout(&layout))?;
 /// assert_eq!(of_frame_and_residual(&frame, memory.residual()).ratio(), 9.0 / 12.0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

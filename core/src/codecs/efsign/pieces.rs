@@ -84,7 +84,7 @@ mod tests {
     extern crate std;
     use super::*;
     use crate::packets::PacketEncoder;
-    use crate::{Decoder, Encoder, LayoutRef, Limits, Source as Who, StepKey, Unit};
+    use crate::{Decoder, Encoder, LayoutRef, Limits, Source as Who, StepInput, StepKey, Unit};
     use std::{vec, vec::Vec};
 
     #[test]
@@ -97,13 +97,14 @@ mod tests {
             let key = StepKey { seed: 1, step: 2, source: Who::Rank(0) };
             let (mut whole, mut cut) = (Memory::new(vec![0.25; len]), Memory::new(vec![0.25; len]));
             let (limits, grad) = (Limits::for_layout(&layout), Grad::F32(&grad));
+            let step = StepInput { key, layout: &layout, units: &units, grad };
             let mut encoder = Encoder::new();
-            let frame = encoder.encode(&EfSign, key, &layout, &units, grad, Some(&mut whole)).unwrap();
+            let frame = encoder.encode(&EfSign, &step, Some(&mut whole)).unwrap();
             let (mut expected, mut sum) = (vec![0.0; len], vec![0.0; len]);
             Decoder::new().parse(frame, &layout, &limits).unwrap().add_scaled_to(1.0, &mut expected);
             let mut packets = PacketEncoder::new();
             let size = PacketSize::new(64).unwrap();
-            packets.encode(&EfSign, key, &layout, &units, grad, Some(&mut cut), size).unwrap();
+            packets.encode(&EfSign, &step, Some(&mut cut), size).unwrap();
             assert!(all_zero || packets.count() > 10);
             for at in 0..packets.count() {
                 let packet = packets.packet(at).unwrap();
