@@ -143,7 +143,7 @@ impl<R: InParts> Pipeline<R> {
                 Err(error) => {
                     self.say_void(step, 0, &error);
                     let error = keep(error, grad, memory);
-                    self.fail(step, error, Ok(()))
+                    Ok(self.fail(step, error, memory))
                 }
             },
             Phase::Encoding(at) if at < self.parts[self.kind].count() => {
@@ -156,10 +156,7 @@ impl<R: InParts> Pipeline<R> {
                     self.failed = refused;
                     self.go_on(Phase::Encoded, Work::Exchange)
                 }
-                Some(error) => {
-                    let given = self.give_back(step, self.encoded, memory);
-                    self.fail(step, error, given)
-                }
+                Some(error) => Ok(self.fail(step, error, memory)),
             },
             Phase::Polling { next, due: 0 } => self.go_on(Phase::Encoding(next), Work::Exchange),
             Phase::Polling { next, due } => {
@@ -182,10 +179,7 @@ impl<R: InParts> Pipeline<R> {
             Phase::Encoded => match step.port.has_sent() {
                 Ok(false) => Ok(Progress::Waiting),
                 Ok(true) => Ok(Progress::Done(())),
-                Err(error) => {
-                    let given = self.give_back(step, self.encoded, memory);
-                    self.fail(step, error.into(), given)
-                }
+                Err(error) => Ok(self.fail(step, error.into(), memory)),
             },
             _ => self.tell(step),
         }
@@ -206,9 +200,8 @@ impl<R: InParts> Pipeline<R> {
     ) -> Result<Progress<()>, ExchangeError> {
         let part = self.parts[self.kind].part(at);
         if let Err(error) = self.route.encode(step, part, grad, memory) {
-            let given = self.give_back(step, at, memory);
             self.say_void(step, self.posted, &error);
-            return self.fail(step, error, given);
+            return Ok(self.fail(step, error, memory));
         }
         self.encoded = at + 1;
         let mut due = 0;
@@ -224,9 +217,8 @@ impl<R: InParts> Pipeline<R> {
     }
 
     /// Tells every peer that the gradient cannot be encoded: a void frame, or a failure if no coordinate is
-    /// to blame, takes the place of the first part
-    /// that was not sent. Every rank sends a part before it waits for messages of that part. So no rank waits
-    /// for one that has received the void frame and stopped.
+    /// to blame, takes the place of the first part that was not sent. Every rank sends a part before it waits
+    /// for messages of that part. So no rank waits for one that has received the void frame and stopped.
     fn say_void(&mut self, step: &mut Step<'_>, sent: usize, error: &ExchangeError) {
         if !matches!(error, ExchangeError::Encode(_)) || step.port.has_votes() && step.port.is_fail_stop {
             // The votes tell them. What is not sent any more must not be waited for before the void frame.
@@ -263,9 +255,8 @@ impl<R: InParts> Pipeline<R> {
             step.send_to_all(tag, &message, until);
             step.port.give(message);
         }
-        let given = self.give_back(step, self.encoded, memory);
         let error = ExchangeError::Failed { rank: step.rank(), text };
-        self.fail_now(step, error, given);
+        self.fail_now(step, error, memory);
     }
 
     /// Adds a part, encodes it and queues its first messages. If the step has failed, all of its gradient
@@ -303,18 +294,14 @@ impl<R: InParts> Pipeline<R> {
                 self.parts[ADDED].take_back();
                 return Err(error);
             }
-            let given = self.give_back(step, self.encoded, memory);
             self.say_void(step, at, &error);
-            self.fail_now(step, error, given);
+            self.fail_now(step, error, memory);
             return Ok(at);
         }
         (self.encoded, self.posted) = (at + 1, at + 1);
         match self.route.post(step, part) {
             Ok(()) => self.in_flight.push_back(at),
-            Err(error) => {
-                let given = self.give_back(step, self.encoded, memory);
-                self.fail_now(step, error, given);
-            }
+            Err(error) => self.fail_now(step, error, memory),
         }
         Ok(at)
     }
@@ -342,10 +329,7 @@ impl<R: InParts> Pipeline<R> {
             Ok(Polled::Waiting) => Ok(Progress::Waiting),
             Ok(Polled::Busy(work)) => Ok(Progress::Worked(work)),
             Ok(_) => Ok(Progress::Worked(Work::Decode)),
-            Err(error) => {
-                let given = self.give_back(step, self.encoded, memory);
-                self.fail(step, error, given)
-            }
+            Err(error) => Ok(self.fail(step, error, memory)),
         }
     }
 
@@ -426,7 +410,7 @@ impl<R: InParts> Pipeline<R> {
             Phase::Voting => match self.ending.poll(step, self.by) {
                 // Those that voted otherwise know it, and all others were told just now.
                 Err(error) => {
-                    let given = self.give_back(step, self.encoded, memory);
+                    let given = self.give_back(step, memory);
                     let (error, by, has_looked) = (Box::new(error), self.by, true);
                     self.phase = Phase::Telling { error, given, by, has_looked };
                     Ok(Progress::Worked(Work::Exchange))
@@ -451,10 +435,7 @@ impl<R: InParts> Pipeline<R> {
                 return self.tell(step);
             }
         };
-        done.or_else(|error| {
-            let given = self.give_back(step, self.encoded, memory);
-            self.fail(step, error, given)
-        })
+        done.or_else(|error| Ok(self.fail(step, error, memory)))
     }
 
     fn complete_parts(
@@ -481,19 +462,25 @@ impl<R: InParts> Pipeline<R> {
         })
     }
 
-    /// The step failed here. The other ranks are told if the network may lose messages. Then nobody needs the
-    /// messages of the step any more.
+    /// The step failed here. What was encoded goes back to the memory. The other ranks are told if the network
+    /// may lose messages. Then nobody needs the messages of the step any more.
     fn fail<T>(
         &mut self,
         step: &mut Step<'_>,
         error: ExchangeError,
-        given: Result<(), DecodeError>,
-    ) -> Result<Progress<T>, ExchangeError> {
-        self.fail_now(step, error, given);
-        Ok(Progress::Worked(Work::Exchange))
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Progress<T> {
+        self.fail_now(step, error, memory);
+        Progress::Worked(Work::Exchange)
     }
 
-    fn fail_now(&mut self, step: &mut Step<'_>, error: ExchangeError, given: Result<(), DecodeError>) {
+    fn fail_now(
+        &mut self,
+        step: &mut Step<'_>,
+        error: ExchangeError,
+        memory: &mut Option<&mut Memory<'_>>,
+    ) {
+        let given = self.give_back(step, memory);
         let has_looked = !(step.port.has_notes && matches!(error, ExchangeError::Transport(_)));
         if has_looked {
             self.refuse(step, &error);
@@ -557,15 +544,14 @@ impl<R: InParts> Pipeline<R> {
         Err(error.unless_given_back(given))
     }
 
-    /// Returns the first `encoded` parts to the memory.
+    /// Returns the parts that were encoded to the memory.
     fn give_back(
         &mut self,
         step: &Step<'_>,
-        encoded: usize,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), DecodeError> {
         let mut given = Ok(());
-        for at in 0..encoded {
+        for at in 0..self.encoded {
             given = given.and(self.route.give_back(step, self.parts[self.kind].part(at), memory));
         }
         given
