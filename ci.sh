@@ -138,7 +138,7 @@ check_layers() {
   cargo run -q -p gradwire-layers
   # Tests may use threads.
   local file
-  for file in transports/src/{exchange,gossip}/*.rs; do
+  for file in transports/src/{exchange,exchange/*,gossip}/*.rs; do
     if sed '/^#\[cfg(test)\]/,$d' "$file" | grep -vE '^ *//' | grep -E 'std::(net|thread)|Instant|crate::transport'; then
       fail "$file does I/O: exchange and gossip are given messages and the time"
     fi

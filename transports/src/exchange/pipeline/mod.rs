@@ -4,19 +4,21 @@
 //!
 //! Nothing here waits. A call does one piece of work, in the written order, or says that it lacks a message.
 
+mod adding;
+mod failing;
+
 use std::collections::VecDeque;
 
 use gradwire::{DecodeError, Grad, Memory, Unit};
 
+use self::failing::keep;
 use super::ending::{self, Ending};
 use super::error::ExchangeError;
 use super::means::{Means, flat};
-use super::parts::{InParts, NewPart, Part, PartState, Parts, Polled};
-use super::port::Care;
+use super::parts::{InParts, PartState, Parts, Polled};
 use super::report::{Clock, Progress, Report, Work};
 use super::step::Step;
-use super::void::{Failure, VoidMessage, note_tag};
-use crate::tag::Wanted;
+use super::void::note_tag;
 
 /// Where a step stands.
 #[derive(Debug)]
@@ -115,14 +117,6 @@ impl<R: InParts> Pipeline<R> {
         }
     }
 
-    /// What other ranks send of parts that they add before this one does is taken at once, so that it stands
-    /// in the way of nothing: a part holds at least one unit.
-    fn ask_for_parts(&mut self, step: &mut Step<'_>) {
-        let (members, chunks) = (step.members(), step.units().len() as u32);
-        let Some(tag) = self.route.head_tag(step, 0) else { return };
-        step.others_in(&members).for_each(|(_, from)| step.port.ask(Wanted { from, tag, chunks }));
-    }
-
     /// The bytes of a frame that was queued.
     pub(super) fn frame(&self, part: usize, place: usize) -> &[u8] {
         self.route.frame(part, place)
@@ -214,134 +208,6 @@ impl<R: InParts> Pipeline<R> {
             }
         }
         self.go_on(Phase::Polling { next: at + 1, due }, Work::Encode)
-    }
-
-    /// Tells every peer that the gradient cannot be encoded: a void frame, or a failure if no coordinate is
-    /// to blame, takes the place of the first part that was not sent. Every rank sends a part before it waits
-    /// for messages of that part. So no rank waits for one that has received the void frame and stopped.
-    fn say_void(&mut self, step: &mut Step<'_>, sent: usize, error: &ExchangeError) {
-        if !matches!(error, ExchangeError::Encode(_)) || step.port.has_votes() && step.port.is_fail_stop {
-            // The votes tell them. What is not sent any more must not be waited for before the void frame.
-            return;
-        }
-        let mut message = step.port.lend();
-        match step.void_frame(error) {
-            Some(void) => {
-                message.extend_from_slice(VoidMessage::new(&void, &step.layout.as_ref()).bytes());
-            }
-            None => Failure::write(&error.to_string(), &mut message),
-        }
-        // A peer that cannot be told waits until its deadline.
-        let (tag, until) = (self.route.void_tag(step, sent), Care::Until(step.port.deadline));
-        step.send_to_all(tag, &message, until);
-        step.port.give(message);
-    }
-
-    /// Fails the step if the caller has said that it failed: see [`Exchange::fail`](super::Exchange::fail).
-    fn heed_caller(&mut self, step: &mut Step<'_>, memory: &mut Option<&mut Memory<'_>>) {
-        if self.route.is_promised() {
-            return;
-        }
-        let Some(text) = step.port.failing.take() else { return };
-        if matches!(self.phase, Phase::Voting | Phase::Leaving | Phase::Telling { .. }) {
-            return;
-        }
-        // With votes, these tell the others. If all parts were posted, nobody waits for another one.
-        let is_awaited = R::HAS_NOTES || self.posted < self.parts[CUT].count();
-        if is_awaited && !step.port.has_votes() {
-            let mut message = step.port.lend();
-            Failure::write(&text, &mut message);
-            let (tag, until) = (self.route.void_tag(step, self.posted), Care::Until(step.port.deadline));
-            step.send_to_all(tag, &message, until);
-            step.port.give(message);
-        }
-        let error = ExchangeError::Failed { rank: step.rank(), text };
-        self.fail_now(step, error, memory);
-    }
-
-    /// Adds a part, encodes it and queues its first messages. If the step has failed, all of its gradient
-    /// stays in the memory.
-    pub(super) fn add(
-        &mut self,
-        step: &mut Step<'_>,
-        new: &NewPart<'_>,
-        memory: &mut Option<&mut Memory<'_>>,
-        mut encode: impl FnMut(
-            &mut R,
-            &mut Step<'_>,
-            Part<'_>,
-            &mut Option<&mut Memory<'_>>,
-        ) -> Result<(), ExchangeError>,
-    ) -> Result<usize, ExchangeError> {
-        self.heed_caller(step, memory);
-        if !matches!(self.phase, Phase::Adding | Phase::Telling { .. }) {
-            return Err(ExchangeError::BadPart { why: "the mean was asked for" });
-        }
-        let at = self.parts[ADDED].add(step.units(), new)?;
-        let part = self.parts[ADDED].part(at);
-        self.route.set_parts(at + 1);
-        if let Phase::Telling { error, given, .. } = &mut self.phase {
-            let is_own = matches!(**error, ExchangeError::Encode(_))
-                || matches!(**error, ExchangeError::Failed { rank, .. } if rank == step.rank());
-            if !is_own && encode(&mut self.route, step, part, memory).is_ok() {
-                *given = given.and(self.route.give_back(step, part, memory));
-            }
-            return Ok(at);
-        }
-        let posted = encode(&mut self.route, step, part, memory);
-        if let Err(error) = posted {
-            if step.port.takes_any && matches!(error, ExchangeError::Encode(_)) {
-                self.parts[ADDED].take_back();
-                return Err(error);
-            }
-            self.say_void(step, at, &error);
-            self.fail_now(step, error, memory);
-            return Ok(at);
-        }
-        (self.encoded, self.posted) = (at + 1, at + 1);
-        match self.route.post(step, part) {
-            Ok(()) => self.in_flight.push_back(at),
-            Err(error) => self.fail_now(step, error, memory),
-        }
-        Ok(at)
-    }
-
-    /// One piece of the work on the parts that were added, up to the point where the mean of each is there.
-    /// Also done if the step has failed, and all others are told.
-    pub(super) fn advance(
-        &mut self,
-        step: &mut Step<'_>,
-        mean: &mut dyn Means,
-        memory: &mut Option<&mut Memory<'_>>,
-    ) -> Result<Progress<()>, ExchangeError> {
-        self.heed_caller(step, memory);
-        match self.phase {
-            Phase::Adding => {}
-            Phase::Telling { .. } => {
-                self.parts[ADDED].spoil(mean);
-                return self.tell_others(step);
-            }
-            _ => return Err(ExchangeError::NotStarted),
-        }
-        let polled = if self.in_flight.is_empty() { step.port.heed(step.layout) } else { Ok(()) };
-        match polled.and_then(|()| self.poll(step, mean, memory)) {
-            Ok(Polled::Complete) if self.in_flight.is_empty() => Ok(Progress::Done(())),
-            Ok(Polled::Waiting) => Ok(Progress::Waiting),
-            Ok(Polled::Busy(work)) => Ok(Progress::Worked(work)),
-            Ok(_) => Ok(Progress::Worked(Work::Decode)),
-            Err(error) => Ok(self.fail(step, error, memory)),
-        }
-    }
-
-    /// How far a part is that was added; `None` if there is no such part.
-    pub(super) fn part_state(&self, at: usize) -> Option<PartState> {
-        self.parts[ADDED].state(at)
-    }
-
-    /// The message of a member about a part that was added.
-    pub(super) fn headed(&self, at: usize, position: Option<usize>) -> Option<&[u8]> {
-        let is_here = matches!(self.part_state(at)?, PartState::Complete | PartState::NotFinite);
-        is_here.then(|| self.route.headed(at, position))
     }
 
     /// One piece of a poll of the part that sent longest ago.
@@ -460,108 +326,5 @@ impl<R: InParts> Pipeline<R> {
             Polled::Busy(work) => Progress::Worked(work),
             Polled::More | Polled::Complete => Progress::Worked(Work::Decode),
         })
-    }
-
-    /// The step failed here. What was encoded goes back to the memory. The other ranks are told if the network
-    /// may lose messages. Then nobody needs the messages of the step any more.
-    fn fail<T>(
-        &mut self,
-        step: &mut Step<'_>,
-        error: ExchangeError,
-        memory: &mut Option<&mut Memory<'_>>,
-    ) -> Progress<T> {
-        self.fail_now(step, error, memory);
-        Progress::Worked(Work::Exchange)
-    }
-
-    fn fail_now(
-        &mut self,
-        step: &mut Step<'_>,
-        error: ExchangeError,
-        memory: &mut Option<&mut Memory<'_>>,
-    ) {
-        let given = self.give_back(step, memory);
-        let has_looked = !(step.port.has_notes && matches!(error, ExchangeError::Transport(_)));
-        if has_looked {
-            self.refuse(step, &error);
-        }
-        self.phase = Phase::Telling { error: Box::new(error), given, by: self.by, has_looked };
-    }
-
-    /// Tells the other ranks.
-    fn refuse(&mut self, step: &mut Step<'_>, error: &ExchangeError) {
-        if step.port.has_notes {
-            step.port.drop_musts();
-        }
-        self.route.drain(step);
-        if step.port.has_votes() {
-            ending::refuse(step, error, self.by);
-        } else if R::HAS_NOTES && matches!(error, ExchangeError::OtherVersion { .. }) {
-            // It concerns all, and those far away would not hear of it.
-            let mut message = step.port.lend();
-            Failure::write(&error.to_string(), &mut message);
-            step.send_to_all(note_tag(step.tag), &message, Care::Until(self.by));
-            step.port.give(message);
-        }
-    }
-
-    /// One piece of the work of a step that failed. `Done` once the others are told.
-    fn tell_others(&mut self, step: &mut Step<'_>) -> Result<Progress<()>, ExchangeError> {
-        let Phase::Telling { error, by, has_looked, .. } = &mut self.phase else {
-            return Err(ExchangeError::NotStarted);
-        };
-        if !*has_looked {
-            // A rank that fails may be gone once it has said why.
-            if !step.port.is_over(step.port.now) {
-                return Ok(Progress::Waiting);
-            }
-            *has_looked = true;
-            **error = ending::reason_told(step).unwrap_or((**error).clone());
-            let error = (**error).clone();
-            self.refuse(step, &error);
-            return Ok(Progress::Worked(Work::Exchange));
-        }
-        if !step.port.is_empty() && step.port.now < *by {
-            step.port.deadline = *by;
-            return Ok(Progress::Waiting);
-        }
-        Ok(Progress::Done(()))
-    }
-
-    /// Ends a step that failed, once the others are told.
-    fn tell<T>(&mut self, step: &mut Step<'_>) -> Result<Progress<T>, ExchangeError> {
-        match self.tell_others(step)? {
-            Progress::Done(()) => {}
-            Progress::Worked(work) => return Ok(Progress::Worked(work)),
-            _ => return Ok(Progress::Waiting),
-        }
-        let Phase::Telling { error, given, .. } = &self.phase else { return Err(ExchangeError::NotStarted) };
-        let (mut error, given) = ((**error).clone(), *given);
-        if matches!(error, ExchangeError::Transport(_)) {
-            error = ending::reason_told(step).unwrap_or(error);
-        }
-        step.port.end();
-        Err(error.unless_given_back(given))
-    }
-
-    /// Returns the parts that were encoded to the memory.
-    fn give_back(
-        &mut self,
-        step: &Step<'_>,
-        memory: &mut Option<&mut Memory<'_>>,
-    ) -> Result<(), DecodeError> {
-        let mut given = Ok(());
-        for at in 0..self.encoded {
-            given = given.and(self.route.give_back(step, self.parts[self.kind].part(at), memory));
-        }
-        given
-    }
-}
-
-/// Adds to the memory a gradient that was not encoded because another rank failed.
-fn keep(error: ExchangeError, grad: Grad<'_>, memory: &mut Option<&mut Memory<'_>>) -> ExchangeError {
-    match (&error, memory) {
-        (ExchangeError::Encode(_), _) | (_, None) => error,
-        (_, Some(memory)) => memory.keep(grad).map_or_else(ExchangeError::from, |()| error),
     }
 }

@@ -1,29 +1,30 @@
 //! One rank gathers the frames, makes the mean, and sends it back with the list of contributors.
 
+mod failing;
+mod serving;
+
 use std::ops::Range;
 use std::time::Duration;
 
-use gradwire::arithmetic::{divide, first_non_finite};
-use gradwire::format::{Divisor, VoidFrame};
+use gradwire::format::Divisor;
 use gradwire::packets::PacketSize;
 use gradwire::{Gather, Grad, LayoutRef, Memory};
 
 use super::downlink::Downlink;
 use super::error::ExchangeError;
-use super::incoming::{Incoming, Requirements};
+use super::incoming::Incoming;
 use super::means::{Means, flat};
 use super::norm_cap::NormCap;
 use super::own::Own;
 use super::packet_set::PacketSet;
-use super::packets::{self, Collected, Packets, Sum};
+use super::packets::{self, Packets};
 use super::port::{Body, Care};
 use super::report::{Clock, PacketTally, Progress, Report, Work};
 use super::route::ServerOptions;
 use super::senders::Senders;
 use super::step::Step;
 use super::verdict;
-use super::version::TAIL;
-use super::void::{Failure, Void, VoidMessage};
+use super::void::Void;
 use crate::rank::{Rank, RankSet};
 use crate::tag::Tag;
 
@@ -244,54 +245,6 @@ impl Server {
         step.port.now.saturating_add(patience).min(self.by)
     }
 
-    /// Tells the server, or as the server all workers, that this rank's gradient cannot be encoded.
-    fn say_void(&mut self, step: &mut Step<'_>, error: ExchangeError) -> Phase {
-        if let Some(void) = step.void_frame(&error) {
-            let (rank, message) = (step.rank(), VoidMessage::new(&void, &step.layout.as_ref()));
-            if self.is_server(step) {
-                self.void = Some(Void { rank, index: void.index });
-                self.refuse_all(step);
-            } else {
-                // A server that cannot be told waits until its deadline.
-                let until = Care::Until(step.port.deadline);
-                step.port.queue_copy(self.options.server, step.tag, message.bytes(), until);
-            }
-        }
-        self.failed = Some(error);
-        Phase::Telling
-    }
-
-    /// Fails the step if the caller has said that it failed, before the server answers. A worker whose frame
-    /// may have left gives it back, as if the answer was lost.
-    fn heed_caller(
-        &mut self,
-        step: &mut Step<'_>,
-        memory: &mut Option<&mut Memory<'_>>,
-    ) -> Result<(), ExchangeError> {
-        let Some(text) = step.port.failing.take() else { return Ok(()) };
-        let (is_server, rank) = (self.is_server(step), step.rank());
-        let is_encoding = matches!(self.phase, Phase::Encoding);
-        if matches!(self.phase, Phase::Answering(_) | Phase::Applying | Phase::Counting | Phase::Telling) {
-            return Ok(());
-        }
-        let error = ExchangeError::Failed { rank, text: text.clone() };
-        if !is_server && !is_encoding {
-            return self.give_up(step, error, memory);
-        }
-        if is_server {
-            self.told = Some((rank, text));
-            self.refuse_all(step);
-        } else {
-            let mut message = step.port.lend();
-            Failure::write(&text, &mut message);
-            let until = Care::Until(step.port.deadline);
-            step.port.queue_copy(self.options.server, step.tag, &message, until);
-            step.port.give(message);
-        }
-        (self.failed, self.phase) = (Some(error), Phase::Telling);
-        Ok(())
-    }
-
     /// All messages have left, and the mean is to be there at `by`.
     pub(super) fn finish_by(&mut self, step: &mut Step<'_>, mean: &mut dyn Means, by: u64) {
         let mean = flat(mean);
@@ -352,232 +305,6 @@ impl Server {
     fn go_on<T>(&mut self, phase: Phase, work: Work) -> Result<Progress<T>, ExchangeError> {
         self.phase = phase;
         Ok(Progress::Worked(work))
-    }
-
-    /// Ends a step that failed, once the others are told.
-    fn tell<T>(
-        &mut self,
-        step: &mut Step<'_>,
-        memory: &mut Option<&mut Memory<'_>>,
-    ) -> Result<Progress<T>, ExchangeError> {
-        if !step.port.is_empty() && step.port.now < self.by {
-            step.port.deadline = self.by;
-            return Ok(Progress::Waiting);
-        }
-        let error = self.failed.take().unwrap_or(ExchangeError::NotStarted);
-        self.give_up(step, error, memory)
-    }
-
-    /// Nothing of this rank's gradient is in the mean, as far as it knows.
-    fn give_up<T>(
-        &mut self,
-        step: &mut Step<'_>,
-        error: ExchangeError,
-        memory: &mut Option<&mut Memory<'_>>,
-    ) -> Result<T, ExchangeError> {
-        if std::mem::take(&mut self.has_encoded_mean) {
-            self.downlink.undo();
-        }
-        step.port.end();
-        if !std::mem::take(&mut self.is_encoded) {
-            return Err(error);
-        }
-        let given = self.own.give_back(&mut self.incoming, step, memory, |_| false);
-        Err(error.unless_given_back(given))
-    }
-
-    // --- the server ------------------------------------------
-
-    /// Adds what the member at that position sent, if it comes in time and is accepted.
-    fn gather(
-        &mut self,
-        step: &mut Step<'_>,
-        position: usize,
-        sum: &mut [f32],
-    ) -> Result<Progress<Report>, ExchangeError> {
-        let members = step.members();
-        let Some(&rank) = members.as_slice().get(position) else {
-            return self.go_on(Phase::Dividing, Work::Exchange);
-        };
-        step.port.deadline = self.patient_until;
-        step.port.failure()?;
-        let collected = if step.packets().is_some() {
-            self.add_packets(step, (rank, position), sum)?
-        } else {
-            self.add_frame(step, rank, sum)?
-        };
-        match collected {
-            Collected::Waiting => Ok(Progress::Waiting),
-            Collected::One => Ok(Progress::Worked(Work::Decode)),
-            Collected::All => self.go_on(Phase::Gathering(position + 1), Work::Decode),
-        }
-    }
-
-    fn add_frame(
-        &mut self,
-        step: &mut Step<'_>,
-        rank: Rank,
-        sum: &mut [f32],
-    ) -> Result<Collected, ExchangeError> {
-        if rank == step.rank() {
-            return self.add(step, rank, None, sum).map(|()| Collected::All);
-        }
-        let Some(message) = step.port.find(rank, step.tag) else {
-            let is_over = step.port.is_lost(rank, step.tag) || step.port.is_over(self.patient_until);
-            return Ok(if is_over { Collected::All } else { Collected::Waiting });
-        };
-        let added = self.add(step, rank, Some(&message), sum);
-        step.port.give(message);
-        added.map(|()| Collected::All)
-    }
-
-    /// Adds the frame of a rank, this rank's own if none is given, or notes why it is not accepted.
-    fn add(
-        &mut self,
-        step: &Step<'_>,
-        rank: Rank,
-        frame: Option<&[u8]>,
-        sum: &mut [f32],
-    ) -> Result<(), ExchangeError> {
-        let (frame, expected) = (frame.or(self.own.part(0)).unwrap_or(&[]), Requirements::up(step));
-        let parsed = self.incoming.parse(rank, frame, &step.layout.as_ref(), &expected);
-        let added = parsed.map(|message| {
-            let weight = self.norm_cap.as_mut().map_or(1.0, |cap| cap.weigh(rank, &message));
-            message.add_scaled_to(weight, sum);
-            if step.divisor == Divisor::Senders {
-                self.senders.add(&message);
-            }
-        });
-        match added {
-            Ok(()) => self.arrived.push(rank),
-            Err(ExchangeError::Void { rank, index }) => {
-                self.void.get_or_insert(Void { rank, index });
-            }
-            Err(ExchangeError::Failed { rank, text }) => {
-                self.told.get_or_insert((rank, text));
-            }
-            Err(error) => refuse(&mut self.refused, error)?,
-        }
-        Ok(())
-    }
-
-    fn add_packets(
-        &mut self,
-        step: &mut Step<'_>,
-        worker: (Rank, usize),
-        values: &mut [f32],
-    ) -> Result<Collected, ExchangeError> {
-        let (layout, expected) = (step.layout.as_ref(), Requirements::up(step));
-        let mut sum = Sum { incoming: &mut self.incoming, layout, expected, values };
-        let mut collected = Ok(Collected::All);
-        if worker.0 == step.rank() {
-            self.packets.add_own(worker, &self.own, &mut sum)?;
-        } else {
-            let mut refuse = |error| refuse(&mut self.refused, error);
-            collected = self.packets.collect(step, worker, self.patient_until, &mut sum, &mut refuse);
-        }
-        match collected {
-            Err(ExchangeError::Void { rank, index }) => {
-                self.void.get_or_insert(Void { rank, index });
-                collected = Ok(Collected::All);
-            }
-            Err(ExchangeError::Failed { rank, text }) => {
-                self.told.get_or_insert((rank, text));
-                collected = Ok(Collected::All);
-            }
-            _ => {}
-        }
-        if collected == Ok(Collected::All) && self.packets.packet_set(worker.1).ones() > 0 {
-            self.arrived.push(worker.0);
-        }
-        collected
-    }
-
-    /// Divides the sum, if there is a quorum.
-    fn make_mean(
-        &mut self,
-        step: &mut Step<'_>,
-        mean: &mut [f32],
-    ) -> Result<Progress<Report>, ExchangeError> {
-        let (arrived, members) = (self.arrived.len(), step.members().len());
-        let quorum = if self.options.quorum == 0 { members } else { self.options.quorum };
-        if arrived < quorum {
-            step.port.require_version()?;
-            if let Some((rank, text)) = self.told.clone() {
-                return Err(ExchangeError::Failed { rank, text });
-            }
-            let void = self.void.map(|void| (void.rank, void.index));
-            let refused = std::mem::take(&mut self.refused);
-            return Err(ExchangeError::NoQuorum { arrived, quorum, refused, void });
-        }
-        let index = if step.packets().is_some() {
-            self.packets.divide(mean);
-            first_non_finite(mean)
-        } else if step.divisor == Divisor::Senders {
-            self.senders.divide(mean, 0..mean.len())
-        } else {
-            divide(mean, arrived)
-        };
-        match index {
-            Some(index) => Err(ExchangeError::NonFiniteMean { index, rank: None }),
-            None => self.go_on(Phase::EncodingMean, Work::Decode),
-        }
-    }
-
-    fn encode_mean(&mut self, step: &Step<'_>, mean: &[f32]) -> Result<Progress<Report>, ExchangeError> {
-        self.downlink.encode(step, mean)?;
-        self.has_encoded_mean = true;
-        self.go_on(Phase::Answering(0), Work::Encode)
-    }
-
-    /// Queues an answer that the step failed for every worker. One that cannot be told waits until its
-    /// deadline.
-    fn refuse_all(&mut self, step: &mut Step<'_>) {
-        verdict::write(&[], None, &[], &mut self.verdict);
-        if let Some((rank, text)) = &self.told {
-            let mut message = step.port.lend();
-            Failure::write(text, &mut message);
-            verdict::write_reason(*rank, &message, &mut self.verdict);
-            step.port.give(message);
-        } else if let Some(Void { rank, index }) = self.void {
-            let void = VoidFrame { codec: step.codec().id(), step: step.key.step, index };
-            let void = VoidMessage::new(&void, &step.layout.as_ref());
-            verdict::write_reason(rank, void.bytes(), &mut self.verdict);
-        }
-        step.send_to_all(verdict_tag(step.tag), &self.verdict, Care::Until(self.by));
-    }
-
-    /// Queues the answer for the member at that position. All have the same one, unless it names the packets
-    /// of its receiver: then each answer leaves before the next is written. A worker that is gone is not an
-    /// error.
-    fn answer(&mut self, step: &mut Step<'_>, position: usize) -> Result<Progress<Report>, ExchangeError> {
-        let (members, has_packets) = (step.members(), step.packets().is_some());
-        let is_last = position == members.len();
-        step.port.deadline = self.by;
-        step.port.failure()?;
-        if (is_last || has_packets) && !step.port.is_empty() && step.port.now < self.by {
-            return Ok(Progress::Waiting);
-        }
-        if is_last {
-            return self.go_on(Phase::Applying, Work::Exchange);
-        }
-        if has_packets || position == 0 {
-            let packet_set = has_packets.then(|| self.packets.packet_set(position));
-            let frame = self.downlink.frame();
-            let start = verdict::write(&self.arrived, packet_set, frame, &mut self.verdict);
-            self.mean_at = start..self.verdict.len();
-            self.verdict.push(TAIL);
-        }
-        let rank = members.as_slice()[position];
-        if rank == step.rank() {
-            if has_packets {
-                self.packet_set.clone_from(self.packets.packet_set(position));
-            }
-        } else {
-            let body = Body::Frame { part: VERDICT, place: 0 };
-            step.port.queue(rank, verdict_tag(step.tag), body, Care::Until(self.by));
-        }
-        self.go_on(Phase::Answering(position + 1), Work::Exchange)
     }
 
     // --- a worker ------------------------------------------
@@ -649,19 +376,5 @@ impl Server {
             self.contributors = self.arrived.iter().copied().collect();
         }
         self.contributors.clone()
-    }
-}
-
-/// Records a refusal for a rank; the first reason counts.
-fn refuse(refused: &mut Refused, error: ExchangeError) -> Result<(), ExchangeError> {
-    match error {
-        ExchangeError::Frame { rank, error } => {
-            if refused.last().is_none_or(|(last, _)| *last != rank) {
-                refused.push((rank, error));
-            }
-            Ok(())
-        }
-        // An honest peer sends a frame of another step or codec only if the run has a bug.
-        other => Err(other),
     }
 }
