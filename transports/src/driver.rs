@@ -7,9 +7,7 @@ use gradwire::{Grad, Memory, Selection, StepKey};
 use crate::clock::{at, nanos, now};
 use crate::collective::Reduce;
 use crate::error::TransportError;
-use crate::exchange::{
-    Care, Drive, Exchange, ExchangeError, Machine, NewPart, Next, Progress, Report, Setting, Work,
-};
+use crate::exchange::{Care, Drive, Exchange, ExchangeError, Machine, NewPart, Next, Report, Setting, Work};
 use crate::gossip::{Mixed, Mixer};
 use crate::tag::{Deadline, Tag};
 use crate::transport::Transport;
@@ -147,27 +145,10 @@ impl Exchange {
         &mut self,
         transport: &mut dyn Transport,
         mean: &mut [f32],
-        mut memory: Option<&mut Memory<'_>>,
+        memory: Option<&mut Memory<'_>>,
         until: Deadline,
     ) -> Result<bool, ExchangeError> {
-        let (mut mark, mut patience) = (Instant::now(), FIRST_RETRY);
-        loop {
-            post(self, transport, &mut patience);
-            let kind = match self.advance(mean, memory.as_deref_mut(), now())? {
-                Progress::Done(()) => return Ok(true),
-                Progress::Worked(kind) => kind,
-                Progress::Waiting | Progress::Lent => {
-                    let has_come = wait(self, transport, until, &mut patience);
-                    if !has_come && until.has_passed() {
-                        return Ok(false);
-                    }
-                    Work::Exchange
-                }
-            };
-            let next = Instant::now();
-            self.spend(kind, next - mark);
-            mark = next;
-        }
+        Ok(drive_until(self.adding(mean, memory), transport, until, until)?.is_some())
     }
 }
 
@@ -206,12 +187,23 @@ fn retire(transport: &mut dyn Transport, key: StepKey) {
     transport.retire(Tag::new(transport.membership().epoch, key.step));
 }
 
-/// Works until the step is done. Sleeps in [`Transport::recv_any`] while it waits.
+/// Works until the step is done, which gives up by itself.
 fn drive<S: Drive>(
-    mut step: S,
+    step: S,
     transport: &mut dyn Transport,
     deadline: Deadline,
 ) -> Result<S::Done, ExchangeError> {
+    drive_until(step, transport, deadline, Deadline::NEVER).map(|done| done.expect("it has no other end"))
+}
+
+/// Works until the step is done, or, without anything to do, until that time. Sleeps in
+/// [`Transport::recv_any`] while it waits.
+fn drive_until<S: Drive>(
+    mut step: S,
+    transport: &mut dyn Transport,
+    deadline: Deadline,
+    until: Deadline,
+) -> Result<Option<S::Done>, ExchangeError> {
     let (mut mark, mut patience) = (Instant::now(), FIRST_RETRY);
     let mut spend = |machine: &mut dyn Machine, kind| {
         let next = Instant::now();
@@ -222,13 +214,16 @@ fn drive<S: Drive>(
         post(step.machine(), transport, &mut patience);
         spend(step.machine(), Work::Exchange);
         step = match step.work(now())? {
-            Next::Done(done) => return Ok(done),
+            Next::Done(done) => return Ok(Some(done)),
             Next::Worked(mut step, kind) => {
                 spend(step.machine(), kind);
                 step
             }
             Next::Waiting(mut step) => {
-                wait(step.machine(), transport, Deadline::NEVER, &mut patience);
+                let has_come = wait(step.machine(), transport, until, &mut patience);
+                if !has_come && until.has_passed() {
+                    return Ok(None);
+                }
                 step
             }
             Next::Lent(mut step) => {

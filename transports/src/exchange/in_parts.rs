@@ -4,7 +4,7 @@
 //! [`advance`](Exchange::advance) whenever something may have arrived: the mean of a part is there as soon as
 //! [`part`](Exchange::part) says so. [`complete`](Exchange::complete) ends the step.
 
-use gradwire::{Grad, Memory, StepKey};
+use gradwire::{Grad, Memory, StepKey, Unit};
 
 use super::error::ExchangeError;
 use super::head;
@@ -188,6 +188,11 @@ impl Exchange {
     /// whether the step holds.
     pub fn part(&self, at: usize) -> Option<PartState> {
         with_pipeline!(&self.route, route => Ok(route.part_state(at))).ok()?
+    }
+
+    /// The units of a part of the last step.
+    pub(super) fn units_of(&self, at: usize) -> Option<&[Unit]> {
+        with_pipeline!(&self.route, route => Ok(route.units_of(at))).ok()?
     }
 
     /// Sets until when the messages of the parts that were added must come; at first, the time that the step

@@ -161,6 +161,7 @@ mod settings;
 mod sparse;
 mod step;
 mod typed;
+mod typed_adding;
 mod verdict;
 mod version;
 pub(crate) mod void;
@@ -195,6 +196,7 @@ pub use self::route::{Route, ServerOptions};
 use self::server::Server;
 use self::sparse::SparseAllReduce;
 pub use self::typed::{Completing, Drive, Encoded, Encoding, Next, Step};
+pub use self::typed_adding::Adding;
 
 /// One rank's part of every step's exchange: settings, and buffers that are reused from step to step.
 ///

@@ -18,6 +18,7 @@ use super::report::{Progress, Report, Work};
 /// | [`Encoding`] | [`work`](Drive::work) until it says that the gradient is encoded and sent |
 /// | [`Encoded`] | [`complete`](Step::complete), whenever the mean is needed |
 /// | [`Completing`] | [`work`](Drive::work) until the mean is there |
+/// | [`Adding`](super::Adding) | [`add`](Step::add), [`work`](Drive::work), [`mean_of`](Step::mean_of), [`complete`](Step::complete): of a [step in parts](Exchange::step_in_parts) |
 ///
 /// In every state, [`machine`](Step::machine) moves the messages and [`fail`](Step::fail) tells the others
 /// that this rank's caller has failed. An error of [`work`](Drive::work) ends the step.
@@ -123,9 +124,9 @@ use super::report::{Progress, Report, Work};
 /// ```
 #[must_use = "a step does nothing unless it is driven to its end"]
 pub struct Step<'s, 'm, S> {
-    exchange: &'s mut Exchange,
-    memory: Option<&'s mut Memory<'m>>,
-    state: S,
+    pub(super) exchange: &'s mut Exchange,
+    pub(super) memory: Option<&'s mut Memory<'m>>,
+    pub(super) state: S,
 }
 
 /// The gradient is being encoded and sent.
@@ -140,8 +141,8 @@ pub struct Encoded(());
 
 /// The mean is awaited, which is in that slice once it is there.
 pub struct Completing<'a> {
-    mean: &'a mut [f32],
-    by: u64,
+    pub(super) mean: &'a mut [f32],
+    pub(super) by: u64,
 }
 
 /// What a call that works on a step did, with the step in the state that follows.

@@ -1,6 +1,6 @@
 //! Parts that are added one by one, while earlier ones travel.
 
-use gradwire::Memory;
+use gradwire::{Memory, Unit};
 
 use super::{ADDED, Phase, Pipeline};
 use crate::exchange::error::ExchangeError;
@@ -88,6 +88,11 @@ impl<R: InParts> Pipeline<R> {
     /// How far a part is that was added; `None` if there is no such part.
     pub(in crate::exchange) fn part_state(&self, at: usize) -> Option<PartState> {
         self.parts[ADDED].state(at)
+    }
+
+    /// The units of a part that was added.
+    pub(in crate::exchange) fn units_of(&self, at: usize) -> Option<&[Unit]> {
+        self.part_state(at).map(|_| self.parts[ADDED].part(at).units)
     }
 
     /// The message of a member about a part that was added.
