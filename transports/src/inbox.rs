@@ -65,7 +65,7 @@ struct Usage {
 pub struct Inbox {
     limits: InboxLimits,
     /// Sorted by key.
-    held: Vec<Waiting>,
+    waiting: Vec<Waiting>,
     /// Sorted by sender.
     usage: Vec<Usage>,
     /// The last keys taken, oldest first.
@@ -78,7 +78,7 @@ impl Inbox {
     pub fn new(limits: InboxLimits) -> Self {
         Self {
             limits,
-            held: Vec::with_capacity(EXPECTED),
+            waiting: Vec::with_capacity(EXPECTED),
             usage: Vec::new(),
             taken: VecDeque::with_capacity(REMEMBERED),
             oldest: Tag::default(),
@@ -87,12 +87,12 @@ impl Inbox {
 
     /// Messages kept.
     pub fn len(&self) -> usize {
-        self.held.len()
+        self.waiting.len()
     }
 
     /// Whether nothing is kept.
     pub fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.waiting.is_empty()
     }
 
     /// Payload bytes kept.
@@ -137,7 +137,7 @@ impl Inbox {
     /// Hands out the first of these messages that is here; of several chunks, the lowest.
     pub fn take_any(&mut self, wanted: &[Wanted]) -> Option<((Rank, Tag), Vec<u8>)> {
         let at = wanted.iter().find_map(|wanted| self.find_any(wanted))?;
-        let (tag, from) = self.held[at].key;
+        let (tag, from) = self.waiting[at].key;
         Some(((from, tag), self.remove(at)))
     }
 
@@ -148,14 +148,14 @@ impl Inbox {
         }
         let start = first.unwrap_or_else(|at| at);
         let last = wanted.last();
-        let near = self.held[start..].iter().take_while(|held| held.key.0 <= last);
-        near.enumerate().find(|(_, held)| held.key.1 == wanted.from).map(|(at, _)| start + at)
+        let near = self.waiting[start..].iter().take_while(|waiting| waiting.key.0 <= last);
+        near.enumerate().find(|(_, waiting)| waiting.key.1 == wanted.from).map(|(at, _)| start + at)
     }
 
     /// Hands out the message with `tag` of the lowest rank; called again, they come in rank order.
     pub fn take_first(&mut self, tag: Tag) -> Option<(Rank, Vec<u8>)> {
-        let at = self.held.partition_point(|held| held.key.0 < tag);
-        let (found, from) = self.held.get(at)?.key;
+        let at = self.waiting.partition_point(|waiting| waiting.key.0 < tag);
+        let (found, from) = self.waiting.get(at)?.key;
         (found == tag).then(|| (from, self.remove(at)))
     }
 
@@ -167,16 +167,16 @@ impl Inbox {
     /// Drops messages older than `before`, now and when they arrive later. Dropped buffers go to `recycle`.
     pub fn retire(&mut self, before: Tag, mut recycle: impl FnMut(Vec<u8>)) {
         self.oldest = self.oldest.max(before);
-        let stale = self.held.partition_point(|held| held.key.0 < before);
+        let stale = self.waiting.partition_point(|waiting| waiting.key.0 < before);
         for at in 0..stale {
-            self.release(self.held[at].key.1, self.held[at].bytes.len());
+            self.release(self.waiting[at].key.1, self.waiting[at].bytes.len());
         }
-        self.held.drain(..stale).for_each(|held| recycle(held.bytes));
+        self.waiting.drain(..stale).for_each(|waiting| recycle(waiting.bytes));
         self.taken.retain(|key| key.0 >= before);
     }
 
     fn find(&self, key: (Tag, Rank)) -> Result<usize, usize> {
-        self.held.binary_search_by(|held| held.key.cmp(&key))
+        self.waiting.binary_search_by(|waiting| waiting.key.cmp(&key))
     }
 
     fn has_room(&self, from: Rank, bytes: usize) -> bool {
@@ -191,11 +191,11 @@ impl Inbox {
         usage.messages += 1;
         usage.bytes += bytes.len();
         let at = self.find(key).unwrap_or_else(|at| at);
-        self.held.insert(at, Waiting { key, bytes });
+        self.waiting.insert(at, Waiting { key, bytes });
     }
 
     fn remove(&mut self, at: usize) -> Vec<u8> {
-        let Waiting { key, bytes } = self.held.remove(at);
+        let Waiting { key, bytes } = self.waiting.remove(at);
         self.release(key.1, bytes.len());
         if self.taken.len() == REMEMBERED {
             self.taken.pop_front();

@@ -22,7 +22,7 @@
 //! # Examples
 //! Four threads sum a vector; every one ends with the same bits.
 //! ```
-//! use gradwire_transports::collective::{self, Reduce, Scratch, Wire};
+//! use gradwire_transports::collective::{self, Buffers, Reduce, Wire};
 //! use gradwire_transports::{Deadline, Tag, Transport, local};
 //!
 //! let threads: Vec<_> = local::world(4)
@@ -32,7 +32,7 @@
 //!             let mut gradient = [transport.rank().0 as f32, 0.5];
 //!             let sum = Reduce::SumF32(&mut gradient, Wire::F32);
 //!             let tag = Tag::new(0, 1);
-//!             collective::all_reduce(&mut transport, tag, sum, &mut Scratch::new(), Deadline::NEVER).unwrap();
+//!             collective::all_reduce(&mut transport, tag, sum, &mut Buffers::new(), Deadline::NEVER).unwrap();
 //!             gradient
 //!         })
 //!     })

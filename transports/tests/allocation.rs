@@ -7,7 +7,7 @@ use std::thread;
 
 use gradwire::state::MemoryChoice;
 use gradwire::{Grad, Layout as Tensors, Memory, Source, Spec, StepKey, UnitPolicy};
-use gradwire_transports::collective::{self, Gathered, Reduce, Scratch, Wire};
+use gradwire_transports::collective::{self, Buffers, Gathered, Reduce, Wire};
 use gradwire_transports::exchange::{Exchange, Route, ServerOptions};
 use gradwire_transports::gossip::{Mixer, Topology};
 use gradwire_transports::layer::Meter;
@@ -51,7 +51,7 @@ struct Warm {
     others: Vec<Rank>,
     payload: Vec<u8>,
     gathered: Gathered,
-    scratch: Scratch,
+    scratch: Buffers,
     received: Vec<u8>,
     vector: Vec<f32>,
 }
@@ -65,7 +65,7 @@ impl Warm {
             others,
             payload: vec![1; 4 * LEN],
             gathered: Gathered::new(),
-            scratch: Scratch::new(),
+            scratch: Buffers::new(),
             received: Vec::new(),
             vector: vec![1.0; LEN],
         }

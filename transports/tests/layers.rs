@@ -4,7 +4,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gradwire_transports::collective::{self, Gathered, Reduce, Scratch, Wire};
+use gradwire_transports::collective::{self, Buffers, Gathered, Reduce, Wire};
 use gradwire_transports::cost::Link;
 use gradwire_transports::inbox::InboxLimits;
 use gradwire_transports::layer::{FaultInjector, FaultPlan, FaultTally, LinkSpeed, Meter, Throttle};
@@ -115,7 +115,7 @@ fn a_throttled_ring_and_gather_take_what_the_cost_model_says() {
     together(throttled(4, speed), |mut rank| {
         let mut data = vec![1.0_f32; 500_000];
         let sum = Reduce::SumF32(&mut data, Wire::F32);
-        collective::all_reduce(&mut rank, STEP, sum, &mut Scratch::new(), NEVER).unwrap();
+        collective::all_reduce(&mut rank, STEP, sum, &mut Buffers::new(), NEVER).unwrap();
     });
     assert_takes(start.elapsed(), link.ring_all_reduce_s(4, 2e6));
     let start = Instant::now();
@@ -222,7 +222,7 @@ fn collectives_under_drops_end_with_the_right_result_or_a_timeout() {
             let mut data = [rank.rank().0 as f32 + 1.0; 5];
             let (tag, by) = (Tag::new(0, step), Deadline::after(Duration::from_millis(60)));
             let sum = Reduce::SumF32(&mut data, Wire::F32);
-            match collective::all_reduce(&mut rank, tag, sum, &mut Scratch::new(), by) {
+            match collective::all_reduce(&mut rank, tag, sum, &mut Buffers::new(), by) {
                 Ok(_) => right += usize::from(data == [6.0; 5]),
                 Err(TransportError::Timeout { .. }) => late += 1,
                 Err(other) => panic!("{other}"),
@@ -248,7 +248,7 @@ fn duplicates_are_harmless_to_collectives() {
             collective::all_gather(&mut rank, tag, &[step as u8], &mut out, NEVER).unwrap();
             assert!(out.iter().all(|(_, payload)| payload == [step as u8]));
             let mut data = [1_i32; 7];
-            collective::all_reduce(&mut rank, tag, Reduce::SumI32(&mut data), &mut Scratch::new(), NEVER)
+            collective::all_reduce(&mut rank, tag, Reduce::SumI32(&mut data), &mut Buffers::new(), NEVER)
                 .unwrap();
             assert_eq!(data, [3; 7]);
             collective::barrier(&mut rank, tag, NEVER).unwrap();
@@ -337,7 +337,7 @@ fn a_truncated_message_of_a_ring_is_an_error_and_not_a_sum() {
     let errors = together(ranks, |mut rank| {
         let mut data = [1.0_f32; 8];
         let sum = Reduce::SumF32(&mut data, Wire::F32);
-        let error = collective::all_reduce(&mut rank, STEP, sum, &mut Scratch::new(), NEVER).unwrap_err();
+        let error = collective::all_reduce(&mut rank, STEP, sum, &mut Buffers::new(), NEVER).unwrap_err();
         (error, rank)
     });
     for (error, _) in errors {

@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gradwire_transports::collective::{self, Gathered, Reduce, Scratch, Wire};
+use gradwire_transports::collective::{self, Buffers, Gathered, Reduce, Wire};
 use gradwire_transports::inbox::InboxLimits;
 use gradwire_transports::local::{self, LocalLimits, LocalTransport};
 use gradwire_transports::{Deadline, Membership, Rank, RankSet, Tag, Transport, TransportError};
@@ -108,7 +108,7 @@ fn survivors_go_on_in_a_new_epoch_and_old_messages_stay_out_of_it() {
             assert!(out.iter().all(|(_, payload)| payload == b"new"));
             let mut data = [transport.rank().0 as f32];
             let sum = Reduce::SumF32(&mut data, Wire::F32);
-            collective::all_reduce(&mut transport, now, sum, &mut Scratch::new(), Deadline::NEVER).unwrap();
+            collective::all_reduce(&mut transport, now, sum, &mut Buffers::new(), Deadline::NEVER).unwrap();
             assert_eq!(data, [11.0]);
         })
     });
@@ -139,11 +139,11 @@ fn an_epoch_never_goes_back() {
 #[test]
 fn a_message_that_does_not_fit_a_collective_is_an_error_that_says_where() {
     let [mut a, mut b] = local::world(2).try_into().unwrap();
-    let (sum, mut scratch) = ([1.0_f32; 4], Scratch::new());
+    let (sum, mut scratch) = ([1.0_f32; 4], Buffers::new());
     let damaged = thread::spawn(move || {
         let mut short = [1.0_f32; 3];
         let data = Reduce::SumF32(&mut short, Wire::F32);
-        let _ = collective::all_reduce(&mut b, STEP, data, &mut Scratch::new(), soon());
+        let _ = collective::all_reduce(&mut b, STEP, data, &mut Buffers::new(), soon());
     });
     let mut data = sum;
     let result = collective::all_reduce(

@@ -164,7 +164,12 @@ impl<C: EncodeBody> RoundsFirst for Experimental<C> {
 #[derive(Clone, Copy)]
 pub(crate) struct Frames<'c>(pub(crate) &'c dyn EncodeBody);
 
-impl Frames<'_> {
+impl<'c> Frames<'c> {
+    /// Those of a registered codec; `None` for every codec of this crate.
+    pub(crate) fn of(codec: &'c dyn EncodeUnit) -> Option<Self> {
+        codec.as_experiment().map(Self)
+    }
+
     /// As [`Gather::max_frame_bytes`].
     pub(crate) fn max_bytes(self, units: &[Unit]) -> Option<usize> {
         units.iter().try_fold(HEADER_BYTES + MAX_VARINT_BYTES, |sum, unit| {
@@ -190,10 +195,10 @@ impl Frames<'_> {
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
-        let encoding = Encoding::of(self.0, step, &[]);
-        encoding.check_lengths(memory.as_deref())?;
-        encoding.check_has_no_rounds()?;
-        self.write(&encoding, memory, scratch, out)
+        let draft = Draft::of(self.0, step, &[]);
+        draft.check_lengths(memory.as_deref())?;
+        draft.check_has_no_rounds()?;
+        self.write(&draft, memory, scratch, out)
     }
 
     /// As [`RoundsFirst::round`].
@@ -205,11 +210,11 @@ impl Frames<'_> {
         scratch: &mut Scratch<'_>,
         numbers: &mut [f32],
     ) -> Result<Option<Reduction>, EncodeError> {
-        let encoding = Encoding::of(self.0, step, &[]);
-        encoding.check_lengths(memory)?;
+        let draft = Draft::of(self.0, step, &[]);
+        draft.check_lengths(memory)?;
         self.check_scratch(step.units, scratch)?;
-        assert_eq!(numbers.len(), encoding.number_count(), "numbers and units differ in length");
-        encoding.round(index, memory, scratch, numbers)
+        assert_eq!(numbers.len(), draft.number_count(), "numbers and units differ in length");
+        draft.round(index, memory, scratch, numbers)
     }
 
     /// As [`RoundsFirst::encode_after`].
@@ -221,10 +226,10 @@ impl Frames<'_> {
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
-        let encoding = Encoding::of(self.0, step, numbers);
-        encoding.check_lengths(memory.as_deref())?;
-        assert_eq!(numbers.len(), encoding.number_count(), "numbers and units differ in length");
-        self.write(&encoding, memory, scratch, out)
+        let draft = Draft::of(self.0, step, numbers);
+        draft.check_lengths(memory.as_deref())?;
+        assert_eq!(numbers.len(), draft.number_count(), "numbers and units differ in length");
+        self.write(&draft, memory, scratch, out)
     }
 
     /// Writes the frame, and checks that [`commit`](Self::commit) can follow; no memory changes. For a frame
@@ -240,13 +245,13 @@ impl Frames<'_> {
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
-        let encoding = Encoding::of(self.0, step, &[]);
-        encoding.check_lengths(memory)?;
-        encoding.check_has_no_rounds()?;
+        let draft = Draft::of(self.0, step, &[]);
+        draft.check_lengths(memory)?;
+        draft.check_has_no_rounds()?;
         check_frame_fits(self.max_bytes(step.units), out.len())?;
         self.check_scratch(step.units, scratch)?;
-        let bytes = encoding.write(memory, scratch, out)?;
-        encoding.verify(&out[..bytes], memory, scratch)?;
+        let bytes = draft.write(memory, scratch, out)?;
+        draft.verify(&out[..bytes], memory, scratch)?;
         Ok(bytes)
     }
 
@@ -262,21 +267,21 @@ impl Frames<'_> {
         memory: Option<&mut Memory<'_>>,
         scratch: &mut Scratch<'_>,
     ) {
-        let committed = Encoding::of(self.0, step, &[]).commit(frame, memory, scratch);
+        let committed = Draft::of(self.0, step, &[]).commit(frame, memory, scratch);
         committed.expect("a codec reads the same frame in the same way");
     }
 
     fn write(
         self,
-        encoding: &Encoding<'_>,
+        draft: &Draft<'_>,
         memory: Option<&mut Memory<'_>>,
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
-        check_frame_fits(self.max_bytes(encoding.step.units), out.len())?;
-        self.check_scratch(encoding.step.units, scratch)?;
-        let bytes = encoding.write(memory.as_deref(), scratch, out)?;
-        encoding.commit(&out[..bytes], memory, scratch)?;
+        check_frame_fits(self.max_bytes(draft.step.units), out.len())?;
+        self.check_scratch(draft.step.units, scratch)?;
+        let bytes = draft.write(memory.as_deref(), scratch, out)?;
+        draft.commit(&out[..bytes], memory, scratch)?;
         Ok(bytes)
     }
 
@@ -300,21 +305,21 @@ fn longest(units: &[Unit]) -> usize {
     units.iter().map(|unit| unit.len).max().unwrap_or(0)
 }
 
-/// The read-only inputs of one encode call.
-struct Encoding<'a> {
+/// A frame that is written and read back before any memory changes.
+struct Draft<'a> {
     codec: &'a dyn EncodeBody,
     step: StepInput<'a>,
     /// The numbers that all ranks agreed on, unit after unit.
     numbers: &'a [f32],
 }
 
-impl<'a> Encoding<'a> {
+impl<'a> Draft<'a> {
     fn of(codec: &'a dyn EncodeBody, step: &StepInput<'a>, numbers: &'a [f32]) -> Self {
         Self { codec, step: *step, numbers }
     }
 }
 
-impl Encoding<'_> {
+impl Draft<'_> {
     /// Number of values that all units have in the rounds before.
     fn number_count(&self) -> usize {
         let shared = self.codec.shared();

@@ -203,12 +203,6 @@ fn begin_beside<'a>(
     Ok(step.with_grad(Grad::F32(before.residual())))
 }
 
-/// The frames of a registered codec of another crate; `None` for every codec of this crate.
-#[cfg(feature = "full")]
-fn of_other(codec: &dyn EncodeUnit) -> Option<Frames<'_>> {
-    codec.as_experiment().map(Frames)
-}
-
 impl<C: AsUnitCodec> Gather for C {
     fn id(&self) -> CodecId {
         self.as_unit_codec().capabilities().id
@@ -216,7 +210,7 @@ impl<C: AsUnitCodec> Gather for C {
 
     #[cfg(feature = "full")]
     fn parser(&self) -> Option<&dyn ParseBody> {
-        self.as_unit_codec().as_experiment().map(|other| other as &dyn ParseBody)
+        self.as_unit_codec().as_experiment().map(|experiment| experiment as &dyn ParseBody)
     }
 
     #[cfg(feature = "full")]
@@ -226,16 +220,16 @@ impl<C: AsUnitCodec> Gather for C {
 
     fn max_frame_bytes(&self, units: &[Unit]) -> Option<usize> {
         #[cfg(feature = "full")]
-        if let Some(other) = of_other(self.as_unit_codec()) {
-            return other.max_bytes(units);
+        if let Some(experiment) = Frames::of(self.as_unit_codec()) {
+            return experiment.max_bytes(units);
         }
         message::max_frame_bytes(self.as_unit_codec(), units)
     }
 
     fn scratch_len(&self, units: &[Unit]) -> ScratchLen {
         #[cfg(feature = "full")]
-        if let Some(other) = of_other(self.as_unit_codec()) {
-            return other.scratch_len(units);
+        if let Some(experiment) = Frames::of(self.as_unit_codec()) {
+            return experiment.scratch_len(units);
         }
         message::scratch_len(self.as_unit_codec(), units)
     }
@@ -248,8 +242,8 @@ impl<C: AsUnitCodec> Gather for C {
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
         #[cfg(feature = "full")]
-        if let Some(other) = of_other(self.as_unit_codec()) {
-            return other.encode(step, memory, scratch, out);
+        if let Some(experiment) = Frames::of(self.as_unit_codec()) {
+            return experiment.encode(step, memory, scratch, out);
         }
         message::Encoding::new(self.as_unit_codec(), step).encode(memory, scratch, out)
     }
@@ -263,9 +257,9 @@ impl<C: AsUnitCodec> Gather for C {
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
         #[cfg(feature = "full")]
-        if let Some(other) = of_other(self.as_unit_codec()) {
+        if let Some(experiment) = Frames::of(self.as_unit_codec()) {
             let kept = begin_beside(step, before, memory)?;
-            return other.encode(&kept, Some(memory), scratch, out);
+            return experiment.encode(&kept, Some(memory), scratch, out);
         }
         message::Encoding::beside(self.as_unit_codec(), step, before)
             .encode_beside(before, memory, scratch, out)
@@ -329,5 +323,5 @@ impl<C: AsUnitCodec> RoundsFirst for C {
 
 #[cfg(feature = "full")]
 fn with_rounds(codec: &dyn EncodeUnit) -> Frames<'_> {
-    of_other(codec).expect("rounds before a frame are those of a codec of another crate")
+    Frames::of(codec).expect("rounds before a frame are those of a codec of another crate")
 }

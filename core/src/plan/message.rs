@@ -118,8 +118,10 @@ impl Encoder {
             let mut scratch = Scratch { words: &mut self.words, bytes: &mut self.bytes };
             let (room, step) = (room(group, &units)?, StepInput { units: &units, ..*step });
             let out = &mut self.frame[start..start + room];
-            match of_other(group) {
-                Some(other) => prepared.push(start..start + other.prepare(&step, memory, &mut scratch, out)?),
+            match Frames::of(group.unit_codec()) {
+                Some(frames) => {
+                    prepared.push(start..start + frames.prepare(&step, memory, &mut scratch, out)?)
+                }
                 None => check(&Encoding::new(group.unit_codec(), &step), memory, &scratch, room)?,
             }
             start += room;
@@ -129,19 +131,20 @@ impl Encoder {
             let memory = memory.as_deref_mut().filter(|_| group.keeps());
             let mut scratch = Scratch { words: &mut self.words, bytes: &mut self.bytes };
             let step = StepInput { units: &units, ..*step };
-            let bytes = match of_other(group).and_then(|other| Some((other, prepared.next()?))) {
-                Some((other, frame)) => {
-                    let bytes = frame.len();
-                    self.frame.copy_within(frame, end);
-                    other.commit(&step, &self.frame[end..end + bytes], memory, &mut scratch);
-                    bytes
-                }
-                None => Encoding::new(group.unit_codec(), &step).write(
-                    memory,
-                    &mut scratch,
-                    &mut self.frame[end..],
-                )?,
-            };
+            let bytes =
+                match Frames::of(group.unit_codec()).and_then(|frames| Some((frames, prepared.next()?))) {
+                    Some((frames, frame)) => {
+                        let bytes = frame.len();
+                        self.frame.copy_within(frame, end);
+                        frames.commit(&step, &self.frame[end..end + bytes], memory, &mut scratch);
+                        bytes
+                    }
+                    None => Encoding::new(group.unit_codec(), &step).write(
+                        memory,
+                        &mut scratch,
+                        &mut self.frame[end..],
+                    )?,
+                };
             self.mark(end..end + bytes);
             end += bytes;
         }
@@ -167,11 +170,6 @@ impl Encoder {
 /// Bytes that the longest frame of a group takes.
 fn room(group: &Group, units: &[Unit]) -> Result<usize, EncodeError> {
     group.codec().max_frame_bytes(units).ok_or(EncodeError::TooLarge)
-}
-
-/// The frames of a group's codec, if it is a registered one of another crate.
-fn of_other(group: &Group) -> Option<Frames<'_>> {
-    group.unit_codec().as_experiment().map(Frames)
 }
 
 /// The groups that have units among these, with those units.

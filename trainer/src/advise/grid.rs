@@ -4,7 +4,7 @@ use gradwire_transports::cost::Link;
 use serde::Serialize;
 
 use super::costs::Costs;
-use super::predict::{Exchange, Overlap, Setup, Step, compressed, dense, dense_bf16};
+use super::predict::{Overlap, Route, Setup, Step, compressed, dense, dense_bf16};
 use crate::codec_cli::Cost;
 
 /// What is asked: every number of workers on every link.
@@ -55,7 +55,7 @@ pub(crate) struct Cell {
     #[serde(rename = "choice")]
     pub(crate) codec: String,
     /// By which exchange.
-    pub(crate) exchange: Exchange,
+    pub(crate) exchange: Route,
     /// The same, for this program.
     #[serde(skip)]
     pub(crate) choice: Choice,
@@ -84,7 +84,7 @@ pub(crate) enum Choice {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) codec: String,
-    pub(crate) exchange: Exchange,
+    pub(crate) exchange: Route,
     pub(crate) step_ms: f64,
     pub(crate) coding_ms: f64,
     pub(crate) moving_ms: f64,

@@ -1,11 +1,11 @@
 //! What the letters of a map stand for.
 
 use super::grid::{Cell, Choice};
-use super::predict::Exchange;
+use super::predict::Route;
 use super::show::number;
 
 /// Pairs of a codec, by its number, and an exchange that some cell takes; each has a letter.
-pub(super) struct Legend(Vec<(usize, Exchange)>);
+pub(super) struct Legend(Vec<(usize, Route)>);
 
 impl Legend {
     /// Of these cells, in the order of their codecs.
@@ -29,7 +29,7 @@ impl Legend {
 
     /// A line for each letter. All `cells` have the same codecs.
     pub(super) fn lines(&self, cells: &[Cell]) -> Vec<String> {
-        let line = |(place, (codec, exchange)): (usize, &(usize, Exchange))| {
+        let line = |(place, (codec, exchange)): (usize, &(usize, Route))| {
             let codec = cells.first().map_or("", |cell| &cell.codecs[*codec].codec);
             format!("{}: {codec} by {}", letter(place), exchange.name())
         };
@@ -37,7 +37,7 @@ impl Legend {
     }
 }
 
-fn pair(cell: &Cell) -> Option<(usize, Exchange)> {
+fn pair(cell: &Cell) -> Option<(usize, Route)> {
     match cell.choice {
         Choice::Codec(codec) => Some((codec, cell.exchange)),
         Choice::Dense | Choice::Bf16 => None,

@@ -65,7 +65,7 @@ const BACKWARD: f64 = 2.0 / 3.0;
 /// How bytes travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Exchange {
+pub(crate) enum Route {
     /// Sums around a ring.
     Ring,
     /// Sums around a ring, two bytes an element.
@@ -78,7 +78,7 @@ pub(crate) enum Exchange {
     Sparse,
 }
 
-impl Exchange {
+impl Route {
     /// Its name in the documentation.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -95,7 +95,7 @@ impl Exchange {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Step {
     /// How bytes travel.
-    pub(crate) exchange: Exchange,
+    pub(crate) exchange: Route,
     /// Encoding, decoding and adding.
     pub(crate) coding_s: f64,
     /// From the first byte that is sent to the last that is received.
@@ -110,13 +110,13 @@ pub(crate) struct Step {
 pub(crate) fn dense(costs: &Costs, setup: &Setup) -> Step {
     let (link, bytes) = (setup.link, costs.dense_bytes());
     let ring = Parts {
-        exchange: Exchange::Ring,
+        exchange: Route::Ring,
         coding_s: share_of_others(setup) * costs.add_s,
         moving_s: link.ring_all_reduce_s(setup.workers, bytes),
         bytes: ring_bytes(setup.workers, bytes),
     };
     let tree = Parts {
-        exchange: Exchange::Tree,
+        exchange: Route::Tree,
         coding_s: tree_levels(setup) * costs.add_s,
         moving_s: link.tree_all_reduce_s(setup.workers, bytes),
         bytes: tree_bytes(setup, bytes),
@@ -129,7 +129,7 @@ pub(crate) fn dense_bf16(costs: &Costs, setup: &Setup) -> Step {
     let bytes = costs.dense_bytes() / 2.0;
     let both = costs.bf16.encode_s + costs.bf16.decode_s;
     Parts {
-        exchange: Exchange::RingBf16,
+        exchange: Route::RingBf16,
         // Each hop of the sums converts both ways; the sums that are then passed on are converted once.
         coding_s: (share_of_others(setup) + 1.0) * both * f64::from(u8::from(setup.workers > 1)),
         moving_s: setup.link.ring_all_reduce_s(setup.workers, bytes),
@@ -161,7 +161,7 @@ pub(crate) fn compressed(cost: &Cost, costs: &Costs, setup: &Setup) -> Step {
 
 /// The times of an exchange, before it is known how much of it overlaps.
 struct Parts {
-    exchange: Exchange,
+    exchange: Route,
     coding_s: f64,
     moving_s: f64,
     bytes: f64,
@@ -181,7 +181,7 @@ fn faster(one: Step, other: Step) -> Step {
 
 fn gathered(cost: &Cost, setup: &Setup) -> Parts {
     Parts {
-        exchange: Exchange::AllGather,
+        exchange: Route::AllGather,
         coding_s: cost.encode_s + setup.workers as f64 * cost.decode_s,
         moving_s: setup.link.all_gather_s(setup.workers, cost.bytes as f64),
         bytes: all_gather_bytes(setup.workers, cost.bytes as f64),
@@ -196,7 +196,7 @@ fn summed_sparse(cost: &Cost, density: f64, coordinates: usize, setup: &Setup) -
     let frame = cost.bytes as f64;
     let bytes = share_of_others(setup) * (frame + (frame * growth).min(4.0 * n));
     Parts {
-        exchange: Exchange::Sparse,
+        exchange: Route::Sparse,
         coding_s: cost.encode_s + (1.0 + growth) * cost.decode_s,
         moving_s: 2.0 * setup.link.all_gather_s(setup.workers, 0.0) + setup.link.busy_s(bytes),
         bytes,
@@ -209,13 +209,13 @@ fn summed_rounds(cost: &Cost, rounds: u32, setup: &Setup) -> [Parts; 2] {
     // The bytes count once. What each further round adds is the latency of a round without any.
     let further = f64::from(rounds) - 1.0;
     let ring = Parts {
-        exchange: Exchange::Ring,
+        exchange: Route::Ring,
         coding_s,
         moving_s: link.ring_all_reduce_s(workers, bytes) + further * link.ring_all_reduce_s(workers, 0.0),
         bytes: ring_bytes(workers, bytes),
     };
     let tree = Parts {
-        exchange: Exchange::Tree,
+        exchange: Route::Tree,
         coding_s,
         moving_s: link.tree_all_reduce_s(workers, bytes) + further * link.tree_all_reduce_s(workers, 0.0),
         bytes: tree_bytes(setup, bytes),
@@ -289,7 +289,7 @@ mod tests {
     fn dense_steps_match_values_computed_by_hand() {
         // 50 ms + 6 ms + 1.5 · 4 MB / 12.5 MB/s + 3/4 · 0.5 ms.
         let step = dense(&costs(), &setup());
-        assert_eq!((step.exchange, step.bytes), (Exchange::Ring, 6e6));
+        assert_eq!((step.exchange, step.bytes), (Route::Ring, 6e6));
         assert_close(step.total_s, 0.05 + 0.006 + 0.48 + 0.000375);
         // Half the bytes, and 1.75 · 3 ms of converting.
         assert_close(dense_bf16(&costs(), &setup()).total_s, 0.05 + 0.006 + 0.24 + 0.00525);
@@ -298,15 +298,15 @@ mod tests {
     #[test]
     fn a_short_vector_goes_up_a_tree() {
         let (costs, setup) = (Costs { coordinates: 100, ..costs() }, Setup { workers: 16, ..setup() });
-        assert_eq!(dense(&costs, &setup).exchange, Exchange::Tree);
-        assert_eq!(dense(&Costs { coordinates: 1_000_000, ..costs }, &setup).exchange, Exchange::Ring);
+        assert_eq!(dense(&costs, &setup).exchange, Route::Tree);
+        assert_eq!(dense(&Costs { coordinates: 1_000_000, ..costs }, &setup).exchange, Route::Ring);
     }
 
     #[test]
     fn gathered_frames_match_a_value_computed_by_hand() {
         // 50 ms + 2 ms + 4 · 1 ms + 1 ms + 3 · 50 kB / 12.5 MB/s.
         let step = compressed(&cost(CostKind::Frames, 50_000), &costs(), &setup());
-        assert_eq!((step.exchange, step.bytes), (Exchange::AllGather, 150e3));
+        assert_eq!((step.exchange, step.bytes), (Route::AllGather, 150e3));
         assert_close(step.total_s, 0.05 + 0.006 + 0.013);
         assert_close(step.moving_s, 0.013);
     }
@@ -323,7 +323,7 @@ mod tests {
         // With many workers it moves less than frames that go to all.
         let many = Setup { workers: 256, ..setup };
         let sparse = cost(CostKind::Sparse { density: 0.01 }, 50_000);
-        assert_eq!(compressed(&sparse, &costs(), &many).exchange, Exchange::Sparse);
+        assert_eq!(compressed(&sparse, &costs(), &many).exchange, Route::Sparse);
     }
 
     /// 4 MB there and back at 64 Gbit/s are 1 ms. Dense gradients stay where they are.
@@ -342,10 +342,10 @@ mod tests {
     fn rounds_pay_latency_each() {
         // 2 rounds of 6 ms, 1.5 · 40 kB / 12.5 MB/s, 3 ms of coding; a tree takes 2 · 4 · (1 ms + 20 kB / …).
         let step = compressed(&cost(CostKind::Rounds(2), 40_000), &costs(), &setup());
-        assert_eq!(step.exchange, Exchange::Ring);
+        assert_eq!(step.exchange, Route::Ring);
         assert_close(step.total_s, 0.05 + 0.012 + 0.0048 + 0.003);
         let far = Setup { link: Link { latency_s: 0.1, ..setup().link }, ..setup() };
-        assert_eq!(compressed(&cost(CostKind::Rounds(2), 40_000), &costs(), &far).exchange, Exchange::Tree);
+        assert_eq!(compressed(&cost(CostKind::Rounds(2), 40_000), &costs(), &far).exchange, Route::Tree);
     }
 
     #[test]

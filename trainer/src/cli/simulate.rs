@@ -11,7 +11,7 @@ use crate::command::Failure;
 use crate::config::parse_toml;
 use crate::files::read_text;
 use crate::record::{LoggedRun, Metrics};
-use crate::simulate::{Cluster, Exchange, Outcome, Recorded, RecordedStep, replay};
+use crate::simulate::{Cluster, Outcome, Recorded, RecordedStep, Route, replay};
 use crate::terminal;
 
 #[derive(Debug, clap::Args)]
@@ -28,7 +28,7 @@ pub(super) struct SimulateArgs {
     /// How bytes travel. For sparse, workers are taken to choose coordinates independently of one another
     /// [default: ring if the codec's payloads can be summed, otherwise all-gather]
     #[arg(long, value_enum)]
-    exchange: Option<Exchange>,
+    exchange: Option<Route>,
     /// Steps to replay, at least 1 [default: those of the run, at most 100]
     #[arg(long, value_name = "N")]
     steps: Option<NonZeroU32>,
@@ -57,7 +57,7 @@ pub(super) fn simulate(args: &SimulateArgs, out: &mut impl Write) -> Result<(), 
         let run = LoggedRun::read(path)?;
         let (exchange, codec) = (args.exchange.unwrap_or(usual(&run)), run.codec.as_deref().unwrap_or("-"));
         let recorded = recorded(args, path, &run)?;
-        if exchange == Exchange::Sparse && recorded.density == 1.0 {
+        if exchange == Route::Sparse && recorded.density == 1.0 {
             let what =
                 format!("--exchange sparse: codec {codec} does not say what share of coordinates it sends");
             return Err(Failure::of_file(path, what));
@@ -91,7 +91,7 @@ fn clusters(args: &SimulateArgs) -> Result<Vec<Cluster>, Failure> {
 /// Steps of the run in which something was sent.
 fn recorded(args: &SimulateArgs, path: &Path, run: &LoggedRun) -> Result<Recorded, Failure> {
     let params = super::recorded::params(args.params, path, run)?;
-    let is_summed = usual(run) == Exchange::Ring;
+    let is_summed = usual(run) == Route::Ring;
     let step = |line: &Metrics| {
         let ratio = line.ratio?;
         let compute_ms = args.compute_ms.or(line.compute_ns.map(|ns| 1e-6 * ns as f64));
@@ -119,17 +119,17 @@ fn density(run: &LoggedRun) -> f64 {
 }
 
 /// The exchange that this codec usually takes.
-fn usual(run: &LoggedRun) -> Exchange {
+fn usual(run: &LoggedRun) -> Route {
     let spec = run.codec.as_deref().and_then(|codec| Spec::parse(codec).ok());
-    if spec.is_some_and(|spec| is_summed(&spec)) { Exchange::Ring } else { Exchange::AllGather }
+    if spec.is_some_and(|spec| is_summed(&spec)) { Route::Ring } else { Route::AllGather }
 }
 
 fn row(name: &str, codec: &str, outcome: &Outcome) -> Vec<String> {
     let exchange = match outcome.exchange {
-        Exchange::AllGather => "all-gather",
-        Exchange::Ring => "ring",
-        Exchange::Tree => "tree",
-        Exchange::Sparse => "sparse",
+        Route::AllGather => "all-gather",
+        Route::Ring => "ring",
+        Route::Tree => "tree",
+        Route::Sparse => "sparse",
     };
     let &Outcome { workers, step_ms, median_ms, p95_ms, busy_ms, exchange_ms, .. } = outcome;
     let times = [step_ms, median_ms, p95_ms, busy_ms, exchange_ms].map(|time| significant(time, 3));

@@ -7,7 +7,7 @@ use super::traffic::{Traffic, later};
 /// How bytes travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Exchange {
+pub(crate) enum Route {
     /// Every frame goes to every worker.
     AllGather,
     /// Sums around a ring.
@@ -36,7 +36,7 @@ pub(super) struct Sums {
     pub(super) entries: f64,
 }
 
-impl Exchange {
+impl Route {
     /// When each worker is done, given when each begins. Work takes `slowness` times as long.
     pub(super) fn run(self, traffic: &mut Traffic, load: Load, slowness: &[f64], begin: &[f64]) -> Vec<f64> {
         match self {
@@ -137,7 +137,7 @@ mod tests {
         toml::from_str(&format!("workers = {workers}\ngbps = 0.008\nlatency_us = 1000")).unwrap()
     }
 
-    fn ends(exchange: Exchange, workers: usize, load: Load, begin: &[f64]) -> Vec<f64> {
+    fn ends(exchange: Route, workers: usize, load: Load, begin: &[f64]) -> Vec<f64> {
         exchange.run(&mut Traffic::new(&cluster(workers), 0), load, &vec![1.0; workers], begin)
     }
 
@@ -158,21 +158,21 @@ mod tests {
         for workers in [2, 3, 4, 7, 16] {
             let begin = vec![0.0; workers];
             assert_all_close(
-                &ends(Exchange::Ring, workers, load, &begin),
+                &ends(Route::Ring, workers, load, &begin),
                 link.ring_all_reduce_s(workers, 10_000.0),
             );
             let formula = link.all_gather_s(workers, 10_000.0);
-            assert_all_close(&ends(Exchange::AllGather, workers, load, &begin), formula);
+            assert_all_close(&ends(Route::AllGather, workers, load, &begin), formula);
             let n = workers as f64;
             let moving = 2.0 * link.latency_s + (n - 1.0) / n * (10_000.0 + 30_000.0) / link.bytes_per_s;
-            assert_all_close(&ends(Exchange::Sparse, workers, load, &begin), moving);
+            assert_all_close(&ends(Route::Sparse, workers, load, &begin), moving);
             // The last part arrives when the worker is done with those before it. Then one of them is left.
             let slow = Load { take_in_s: 1e-3, ..load };
             let last = (1e-3 + 3.5e-3) / n;
-            assert_all_close(&ends(Exchange::Sparse, workers, slow, &begin), moving + last);
+            assert_all_close(&ends(Route::Sparse, workers, slow, &begin), moving + last);
         }
         for workers in [2, 4, 16] {
-            let end = ends(Exchange::Tree, workers, load, &vec![0.0; workers]);
+            let end = ends(Route::Tree, workers, load, &vec![0.0; workers]);
             let last = end.iter().copied().fold(0.0, f64::max);
             // The last leaf waits until the root has sent to all its branches.
             assert!(last >= link.tree_all_reduce_s(workers, 10_000.0) * (1.0 - 1e-9), "{last}");
@@ -195,13 +195,13 @@ mod tests {
 
     /// An all-gather or a ring, message by message as the functions above are described.
     fn plainly(
-        exchange: Exchange,
+        exchange: Route,
         traffic: &mut Traffic,
         load: Load,
         slowness: &[f64],
         begin: &[f64],
     ) -> Vec<f64> {
-        let (n, is_ring) = (begin.len(), exchange == Exchange::Ring);
+        let (n, is_ring) = (begin.len(), exchange == Route::Ring);
         let parts = if is_ring { n as f64 } else { 1.0 };
         let work = |at: usize| load.take_in_s / parts * slowness[at];
         traffic.set_bytes(load.bytes / parts);
@@ -227,7 +227,7 @@ mod tests {
             let begin: Vec<f64> = slowness.iter().map(|_| f64::from(draws.uniform_f32())).collect();
             let bytes = 1000.0 * f64::from(draws.uniform_f32());
             let load = Load { bytes, take_in_s: 1e-3, sums: EQUAL };
-            for exchange in [Exchange::AllGather, Exchange::Ring] {
+            for exchange in [Route::AllGather, Route::Ring] {
                 let (mut whole, mut plain) = (Traffic::new(&cluster, 5), Traffic::new(&cluster, 5));
                 for _ in 0..2 {
                     let ends = exchange.run(&mut whole, load, &slowness, &begin);
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn everybody_waits_for_the_last_one() {
         let load = Load { bytes: 10_000.0, take_in_s: 1e-3, sums: EQUAL };
-        for exchange in [Exchange::AllGather, Exchange::Ring, Exchange::Tree, Exchange::Sparse] {
+        for exchange in [Route::AllGather, Route::Ring, Route::Tree, Route::Sparse] {
             let all = ends(exchange, 4, load, &[0.0; 4]);
             let late = ends(exchange, 4, load, &[0.0, 0.0, 5.0, 0.0]);
             assert!(
@@ -253,8 +253,8 @@ mod tests {
     #[test]
     fn one_worker_sends_nothing() {
         let load = Load { bytes: 1e9, take_in_s: 0.5, sums: EQUAL };
-        assert_eq!(ends(Exchange::Ring, 1, load, &[2.0]), [2.0]);
-        assert_eq!(ends(Exchange::Tree, 1, load, &[2.0]), [2.0]);
-        assert_eq!(ends(Exchange::AllGather, 1, load, &[2.0]), [2.5], "its own frame is decoded");
+        assert_eq!(ends(Route::Ring, 1, load, &[2.0]), [2.0]);
+        assert_eq!(ends(Route::Tree, 1, load, &[2.0]), [2.0]);
+        assert_eq!(ends(Route::AllGather, 1, load, &[2.0]), [2.5], "its own frame is decoded");
     }
 }

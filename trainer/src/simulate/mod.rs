@@ -13,5 +13,5 @@ mod replay;
 mod traffic;
 
 pub(crate) use cluster::Cluster;
-pub(crate) use exchange::Exchange;
+pub(crate) use exchange::Route;
 pub(crate) use replay::{Outcome, Recorded, RecordedStep, replay};

@@ -4,7 +4,7 @@ use gradwire_transports::cost::union_growth;
 use serde::Serialize;
 
 use super::cluster::Cluster;
-use super::exchange::{Exchange, Load, Sums};
+use super::exchange::{Load, Route, Sums};
 use super::traffic::Traffic;
 
 /// One step as a run recorded it, for one worker; times in seconds.
@@ -27,7 +27,7 @@ pub(crate) struct Recorded {
     pub(crate) steps: Vec<RecordedStep>,
     /// Coordinates of the gradient.
     pub(crate) params: usize,
-    /// The share of them in a frame, for [`Exchange::Sparse`]; 1 if frames are not sparse.
+    /// The share of them in a frame, for [`Route::Sparse`]; 1 if frames are not sparse.
     pub(crate) density: f64,
 }
 
@@ -44,7 +44,7 @@ impl Recorded {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Outcome {
     pub(crate) workers: usize,
-    pub(crate) exchange: Exchange,
+    pub(crate) exchange: Route,
     pub(crate) steps: usize,
     /// From the end of a step at the last worker to the end of the next: mean, median, and what one in
     /// twenty exceeds.
@@ -62,7 +62,7 @@ pub(crate) struct Outcome {
 /// steps do. The same arguments give the same outcome.
 pub(crate) fn replay(
     cluster: &Cluster,
-    exchange: Exchange,
+    exchange: Route,
     recorded: &Recorded,
     steps: usize,
     seed: u64,
@@ -93,7 +93,7 @@ pub(crate) fn replay(
 /// A prime: workers do not repeat one another within a run of fewer steps.
 const STRIDE: usize = 7919;
 
-fn summary(cluster: &Cluster, exchange: Exchange, ends: &[f64], busy_s: f64) -> Outcome {
+fn summary(cluster: &Cluster, exchange: Route, ends: &[f64], busy_s: f64) -> Outcome {
     let steps = ends.len() - 1;
     let mut times: Vec<f64> = ends.windows(2).map(|pair| 1e3 * (pair[1] - pair[0])).collect();
     times.sort_by(f64::total_cmp);
@@ -130,7 +130,7 @@ mod tests {
     fn equal_workers_take_what_each_takes() {
         // 100 ms + 10 ms + 3 · 1 ms + 1 ms of latency.
         let four = cluster("workers = 4\ngbps = 0.008\nlatency_us = 1000");
-        let outcome = replay(&four, Exchange::AllGather, &one(&[STEP]), 10, 0);
+        let outcome = replay(&four, Route::AllGather, &one(&[STEP]), 10, 0);
         assert!(
             (outcome.step_ms - 114.0).abs() < 1e-6 && (outcome.median_ms - 114.0).abs() < 1e-6,
             "{outcome:?}"
@@ -146,18 +146,18 @@ mod tests {
     fn sums_of_sparse_frames_grow_with_the_workers_up_to_the_dense_gradient() {
         let growth = 100.0 * (1.0 - 0.99_f64.powi(100));
         let many = cluster("workers = 100\ngbps = 0.008\nlatency_us = 0");
-        let outcome = replay(&many, Exchange::Sparse, &one(&[STEP]), 3, 0);
+        let outcome = replay(&many, Route::Sparse, &one(&[STEP]), 3, 0);
         let moving = 0.99 * (1.0 + growth);
         assert!((outcome.exchange_ms - moving).abs() < 1e-6, "{outcome:?} is not {moving}");
         let long = RecordedStep { bytes: 300_000.0, ..STEP };
-        let outcome = replay(&many, Exchange::Sparse, &one(&[long]), 3, 0);
+        let outcome = replay(&many, Route::Sparse, &one(&[long]), 3, 0);
         assert!((outcome.exchange_ms - 0.99 * 700.0).abs() < 1e-6, "{outcome:?}: 300 KB and 400 KB");
     }
 
     #[test]
     fn a_straggler_makes_all_wait() {
         let slow = cluster("workers = 4\ngbps = 1\n[[slow]]\nranks = [2]\ncompute = 3");
-        let outcome = replay(&slow, Exchange::Ring, &one(&[STEP]), 5, 0);
+        let outcome = replay(&slow, Route::Ring, &one(&[STEP]), 5, 0);
         assert!(outcome.step_ms > 330.0 && outcome.step_ms < 331.0, "{outcome:?}");
         // Three workers are busy for a third of the time.
         assert!((outcome.busy_ms - 165.0).abs() < 1e-6, "{outcome:?}");
@@ -170,16 +170,16 @@ mod tests {
             .collect();
         let wide = cluster("workers = 64\ngbps = 100");
         let steps = one(&steps);
-        let outcome = replay(&wide, Exchange::AllGather, &steps, 20, 0);
+        let outcome = replay(&wide, Route::AllGather, &steps, 20, 0);
         // Among 64 workers one nearly always has the longest of ten times.
         assert!(outcome.median_ms > 195.0 && outcome.busy_ms < 160.0, "{outcome:?}");
-        assert_eq!(replay(&wide, Exchange::AllGather, &steps, 20, 0), outcome);
+        assert_eq!(replay(&wide, Route::AllGather, &steps, 20, 0), outcome);
     }
 
     #[test]
     fn loss_makes_steps_longer_now_and_then() {
         let lossy = cluster("workers = 2\ngbps = 1\nloss = 0.05\nretry_ms = 500");
-        let outcome = replay(&lossy, Exchange::AllGather, &one(&[STEP]), 400, 1);
+        let outcome = replay(&lossy, Route::AllGather, &one(&[STEP]), 400, 1);
         assert!(outcome.median_ms < 115.0 && outcome.p95_ms > 600.0, "{outcome:?}");
     }
 }

@@ -23,5 +23,5 @@ pub use group::Endpoint;
 pub(crate) use owners::{Owners, Turn};
 pub(crate) use path::{Hop, Path};
 pub use reduce::{Reduce, Wire, max_f32, segment};
-pub use ring::{Scratch, all_reduce, reduce_scatter};
+pub use ring::{Buffers, all_reduce, reduce_scatter};
 pub use tree::{barrier, broadcast, tree_all_reduce};

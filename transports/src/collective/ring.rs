@@ -12,12 +12,12 @@ use crate::tag::{Deadline, Tag};
 /// Byte buffers of a reduction. Keep them from step to step: they allocate nothing once they are large
 /// enough.
 #[derive(Debug, Default)]
-pub struct Scratch {
+pub struct Buffers {
     pub(super) outgoing: Vec<u8>,
     pub(super) incoming: Vec<u8>,
 }
 
-impl Scratch {
+impl Buffers {
     /// Empty buffers, which grow to one segment each, or to the whole vector for a tree.
     pub fn new() -> Self {
         Self::default()
@@ -107,7 +107,7 @@ impl Ring {
         &self,
         transport: &mut T,
         data: &mut Reduce<'_>,
-        scratch: &mut Scratch,
+        scratch: &mut Buffers,
         deadline: Deadline,
     ) -> Result<(), TransportError> {
         for hop in 0..self.hops() {
@@ -156,7 +156,7 @@ pub fn reduce_scatter<T: Endpoint + ?Sized>(
     transport: &mut T,
     tag: Tag,
     mut data: Reduce<'_>,
-    scratch: &mut Scratch,
+    scratch: &mut Buffers,
     deadline: Deadline,
 ) -> Result<(RankSet, Range<usize>), TransportError> {
     let ring = Ring { group: Group::of(transport, tag)?, tag, kind: Kind::ReduceScatter };
@@ -182,7 +182,7 @@ pub fn all_reduce<T: Endpoint + ?Sized>(
     transport: &mut T,
     tag: Tag,
     mut data: Reduce<'_>,
-    scratch: &mut Scratch,
+    scratch: &mut Buffers,
     deadline: Deadline,
 ) -> Result<RankSet, TransportError> {
     let ring = Ring::of_all_reduce(Group::of(transport, tag)?, tag);

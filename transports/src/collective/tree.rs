@@ -3,7 +3,7 @@
 use super::group::{Endpoint, Group};
 use super::path::Hop;
 use super::reduce::Reduce;
-use super::ring::{Scratch, require_len};
+use super::ring::{Buffers, require_len};
 use crate::derived::Kind;
 use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
@@ -91,7 +91,7 @@ pub fn tree_all_reduce<T: Endpoint + ?Sized>(
     transport: &mut T,
     tag: Tag,
     mut data: Reduce<'_>,
-    scratch: &mut Scratch,
+    scratch: &mut Buffers,
     deadline: Deadline,
 ) -> Result<RankSet, TransportError> {
     let tree = Tree::new(Group::of(transport, tag)?, tag);

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::peer::{Check, Peer, SLACK, patience};
-use crate::collective::{self, Gathered, Reduce, Scratch, Wire};
+use crate::collective::{self, Buffers, Gathered, Reduce, Wire};
 use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
 use crate::tag::Wanted;
@@ -75,7 +75,7 @@ fn all_reduce_ends(peer: &mut Peer<'_>) {
     all_fail(peer, |peer| {
         let (tag, mut data) = (peer.tag(0), [1.0_f32; 9]);
         let sum = Reduce::SumF32(&mut data, Wire::F32);
-        collective::all_reduce(peer.transport, tag, sum, &mut Scratch::new(), patience())
+        collective::all_reduce(peer.transport, tag, sum, &mut Buffers::new(), patience())
     });
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use super::peer::{Check, Peer, patience};
 use super::reference::{Inputs, expected_max, expected_sum_f32, expected_sum_i32, expected_tree_sum_f32};
-use crate::collective::{self, Fold, Reduce, Scalar, Scratch, Wire, segment, tree_all_reduce};
+use crate::collective::{self, Buffers, Fold, Reduce, Scalar, Wire, segment, tree_all_reduce};
 use crate::counters::Traffic;
 use crate::error::TransportError;
 
@@ -48,7 +48,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 }
 
 fn all_reduce(peer: &mut Peer<'_>, step: u64, data: Reduce<'_>) {
-    let (tag, mut scratch) = (peer.tag(step), Scratch::new());
+    let (tag, mut scratch) = (peer.tag(step), Buffers::new());
     let contributors = collective::all_reduce(peer.transport, tag, data, &mut scratch, patience()).unwrap();
     assert_eq!(contributors.as_slice(), peer.ranks());
 }
@@ -72,7 +72,7 @@ fn tree(peer: &mut Peer<'_>) {
             let (tag, mut data) = (peer.tag(step).chunk(round as u32), inputs.f32(peer.position()));
             let sum = Reduce::SumF32(&mut data, wire);
             let contributors =
-                tree_all_reduce(peer.transport, tag, sum, &mut Scratch::new(), patience()).unwrap();
+                tree_all_reduce(peer.transport, tag, sum, &mut Buffers::new(), patience()).unwrap();
             assert_eq!(contributors.as_slice(), peer.ranks());
             let expected = expected_tree_sum_f32(&all(peer, |position| inputs.f32(position)), wire);
             assert_same(bits(&data), bits(&expected), inputs, peer);
@@ -117,7 +117,7 @@ fn votes(peer: &mut Peer<'_>) {
         let (mut ring, mut tree) = (votes(peer.position()), votes(peer.position()));
         all_reduce(peer, step, Reduce::SumU8(&mut ring));
         let tag = peer.tag(step).chunk(1);
-        tree_all_reduce(peer.transport, tag, Reduce::SumU8(&mut tree), &mut Scratch::new(), patience())
+        tree_all_reduce(peer.transport, tag, Reduce::SumU8(&mut tree), &mut Buffers::new(), patience())
             .unwrap();
         assert_same([ring, tree], [expected.clone(), expected], inputs, peer);
     });
@@ -138,7 +138,7 @@ fn min_and_masks(peer: &mut Peer<'_>) {
         let (mut ring, mut tree) = (inputs.i32(peer.position()), inputs.i32(peer.position()));
         all_reduce(peer, step, Reduce::MinI32(&mut ring));
         let tag = peer.tag(step).chunk(1);
-        tree_all_reduce(peer.transport, tag, Reduce::MinI32(&mut tree), &mut Scratch::new(), patience())
+        tree_all_reduce(peer.transport, tag, Reduce::MinI32(&mut tree), &mut Buffers::new(), patience())
             .unwrap();
         assert_same([ring, tree], [least.clone(), least], inputs, peer);
         let (mut ring, mut tree) = (masks(peer.position()), masks(peer.position()));
@@ -147,11 +147,11 @@ fn min_and_masks(peer: &mut Peer<'_>) {
             peer.transport,
             first,
             Reduce::And(&mut ring),
-            &mut Scratch::new(),
+            &mut Buffers::new(),
             patience(),
         )
         .unwrap();
-        tree_all_reduce(peer.transport, second, Reduce::And(&mut tree), &mut Scratch::new(), patience())
+        tree_all_reduce(peer.transport, second, Reduce::And(&mut tree), &mut Buffers::new(), patience())
             .unwrap();
         assert_same([ring, tree], [common.clone(), common], inputs, peer);
     });
@@ -249,7 +249,7 @@ fn reduce_scatter(peer: &mut Peer<'_>) {
     for_each_length(peer, |peer, step, inputs| {
         for (chunk, wire) in [Wire::F32, Wire::Bf16].into_iter().enumerate() {
             let mut data = inputs.f32(peer.position());
-            let (tag, mut scratch) = (peer.tag(step).chunk(chunk as u32), Scratch::new());
+            let (tag, mut scratch) = (peer.tag(step).chunk(chunk as u32), Buffers::new());
             let sum = Reduce::SumF32(&mut data, wire);
             let (contributors, own) =
                 collective::reduce_scatter(peer.transport, tag, sum, &mut scratch, patience()).unwrap();
@@ -285,7 +285,7 @@ fn different_lengths(peer: &mut Peer<'_>) {
     }
     // Every rank has a vector twice as long as its predecessor's, or a much shorter one.
     let mut data = vec![1.0_f32; 100 << peer.position()];
-    let (tag, mut scratch) = (peer.tag(0), Scratch::new());
+    let (tag, mut scratch) = (peer.tag(0), Buffers::new());
     let sum = Reduce::SumF32(&mut data, Wire::F32);
     let error = collective::all_reduce(peer.transport, tag, sum, &mut scratch, patience()).unwrap_err();
     let expected = segment(

@@ -13,7 +13,7 @@ use super::means::{Means, flat};
 use super::message::Message;
 use super::parts::{InParts, Part, Polled, runs};
 use super::report::Work;
-use super::rounds_first::Agreement;
+use super::rounds_first::FirstRounds;
 use super::senders::Senders;
 use super::step::Step;
 use super::version::TAIL;
@@ -30,7 +30,7 @@ pub(super) struct AllGather {
     /// The units of a part that the sender of a message has.
     present: Vec<Unit>,
     /// Used only with a codec that has rounds before its frame.
-    agreement: Agreement,
+    first_rounds: FirstRounds,
     /// Used only with [`Divisor::Senders`].
     senders: Senders,
     frame_bytes: usize,
@@ -91,7 +91,7 @@ impl InParts for AllGather {
 
     fn begin_step(&mut self) {
         (self.held, self.held_by_all, self.frame_bytes) = (0, 0, 0);
-        self.agreement.begin_step();
+        self.first_rounds.begin_step();
     }
 
     fn agree(
@@ -101,7 +101,7 @@ impl InParts for AllGather {
         memory: Option<&Memory<'_>>,
     ) -> Result<bool, ExchangeError> {
         let rounds = step.codec().rounds_first();
-        rounds.map_or(Ok(true), |codec| self.agreement.agree(step, codec, grad, memory))
+        rounds.map_or(Ok(true), |codec| self.first_rounds.agree(step, codec, grad, memory))
     }
 
     fn encode(
@@ -124,7 +124,7 @@ impl InParts for AllGather {
             }
             return Ok(());
         };
-        let after = AfterRounds::new(rounds, self.agreement.numbers(step, rounds, part));
+        let after = AfterRounds::new(rounds, self.first_rounds.numbers(step, rounds, part));
         encode(encoder, step, Some(&after), part.units, grad, memory)
     }
 
@@ -165,7 +165,7 @@ impl InParts for AllGather {
     }
 
     fn void_tag(&self, step: &Step<'_>, at: usize) -> Tag {
-        step.tag.chunk(self.agreement.rounds() + at as u32)
+        step.tag.chunk(self.first_rounds.rounds() + at as u32)
     }
 
     fn head_tag(&self, step: &Step<'_>, at: usize) -> Option<Tag> {

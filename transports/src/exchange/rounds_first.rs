@@ -19,7 +19,7 @@ use crate::rank::Rank;
 
 /// What all ranks agreed on in this step.
 #[derive(Debug, Default)]
-pub(super) struct Agreement {
+pub(super) struct FirstRounds {
     encoder: Encoder,
     /// The numbers of all units of the step: first this rank's own, then the reduced ones.
     numbers: Vec<f32>,
@@ -32,7 +32,7 @@ pub(super) struct Agreement {
     next: usize,
 }
 
-impl Agreement {
+impl FirstRounds {
     /// The number of rounds so far, each of which used one chunk of the tag.
     pub(super) fn rounds(&self) -> u32 {
         self.rounds

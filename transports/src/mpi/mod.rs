@@ -63,7 +63,7 @@ pub use self::exit_code::{DROPPED_EXIT_CODE, PANIC_EXIT_CODE, WATCHDOG_EXIT_CODE
 use self::hand_over::HandOver;
 use self::library::{Library, Loan};
 pub use self::options::MpiOptions;
-use crate::collective::{self, Reduce, Scratch, Wire, segment};
+use crate::collective::{self, Buffers, Reduce, Wire, segment};
 use crate::counters::{Counters, Traffic};
 use crate::error::TransportError;
 use crate::mailbox::Mailbox;
@@ -88,7 +88,7 @@ pub struct MpiTransport {
     counters: Counters,
     /// For native sums over bfloat16.
     narrow: Vec<u16>,
-    scratch: Scratch,
+    scratch: Buffers,
     closed: bool,
 }
 
@@ -128,7 +128,7 @@ impl MpiTransport {
             thread: Some(thread),
             counters: Counters::default(),
             narrow: Vec::new(),
-            scratch: Scratch::new(),
+            scratch: Buffers::new(),
             closed: false,
         })
     }

@@ -6,7 +6,7 @@ use std::{env, fs, process, thread};
 
 use gradwire::state::MemoryChoice;
 use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
-use gradwire_transports::collective::{self, Gathered, Reduce, Scratch, Wire};
+use gradwire_transports::collective::{self, Buffers, Gathered, Reduce, Wire};
 use gradwire_transports::conformance::{self, Peer};
 use gradwire_transports::exchange::{Exchange, ExchangeError, Route, ServerOptions};
 use gradwire_transports::inbox::InboxLimits;
@@ -306,7 +306,7 @@ fn big() {
 fn ring_step(transport: &mut MpiTransport, step: u64) {
     let mut data = [1.0; 1000];
     let sum = Reduce::SumF32(&mut data, Wire::F32);
-    collective::all_reduce(transport, Tag::new(0, step), sum, &mut Scratch::new(), Deadline::NEVER).unwrap();
+    collective::all_reduce(transport, Tag::new(0, step), sum, &mut Buffers::new(), Deadline::NEVER).unwrap();
 }
 
 fn native_step(transport: &mut MpiTransport, step: u64) {

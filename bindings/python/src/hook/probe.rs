@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use gradwire_transports::collective::{Endpoint, Reduce, Scratch, Wire, all_reduce};
+use gradwire_transports::collective::{Buffers, Endpoint, Reduce, Wire, all_reduce};
 use gradwire_transports::{Deadline, Membership, Rank, Tag, Transport, TransportError};
 
 /// At most so many elements are sent.
@@ -68,11 +68,11 @@ fn shortest(
     count: usize,
     deadline: Deadline,
 ) -> Result<f64, TransportError> {
-    let (mut values, mut scratch, mut least) = (vec![0.0; count], Scratch::new(), f64::INFINITY);
+    let (mut values, mut buffers, mut least) = (vec![0.0; count], Buffers::new(), f64::INFINITY);
     for chunk in 0..TIMES {
         let began = Instant::now();
         let sum = Reduce::SumF32(&mut values, Wire::F32);
-        all_reduce(&mut Undisturbed(transport), tag.chunk(chunk), sum, &mut scratch, deadline)?;
+        all_reduce(&mut Undisturbed(transport), tag.chunk(chunk), sum, &mut buffers, deadline)?;
         least = least.min(began.elapsed().as_secs_f64());
     }
     Ok(least)
