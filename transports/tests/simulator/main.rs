@@ -1,8 +1,8 @@
 //! Whole steps of an exchange, and of gossip, under random schedules: no threads, no sleeping, one seed for
 //! each schedule.
 //!
-//! `SIMULATE_SCHEDULES` says how many schedules of every route run, and `SIMULATE_SEED` runs a single one. A
-//! schedule that breaks a rule panics with its route and seed.
+//! `SIMULATE_SCHEDULES` says how many schedules of every route run, `SIMULATE_FIRST` from which seed on, and
+//! `SIMULATE_SEED` runs a single one. A schedule that breaks a rule panics with its route and seed.
 
 mod gossip;
 mod library;
@@ -38,9 +38,10 @@ fn run_all<S: AddAssign + Debug + Default>(
     schedule: impl Fn(u64) -> S,
     is_complete: impl Fn(&S) -> bool,
 ) {
+    let first = number("SIMULATE_FIRST").unwrap_or(0);
     let seeds = match number("SIMULATE_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("SIMULATE_SCHEDULES").unwrap_or(SCHEDULES),
+        None => first..first + number("SIMULATE_SCHEDULES").unwrap_or(SCHEDULES),
     };
     let mut seen = S::default();
     for seed in seeds.clone() {
