@@ -120,7 +120,7 @@ impl Encoder {
             let out = &mut self.frame[start..start + room];
             match Frames::of(group.unit_codec()) {
                 Some(frames) => {
-                    prepared.push(start..start + frames.prepare(&step, memory, &mut scratch, out)?)
+                    prepared.push(start..start + frames.prepare(&step, memory, &mut scratch, out)?);
                 }
                 None => check(&Encoding::new(group.unit_codec(), &step), memory, &scratch, room)?,
             }

@@ -22,7 +22,7 @@ use crate::results::{
 };
 use codecs::format::{Divisor, VoidFrame};
 use codecs::state::MemoryChoice;
-use codecs::{Codec, EncodeError, Grad, LayoutRef, Memory, Scratch, Source, StepKey, Unit};
+use codecs::{Codec, EncodeError, Grad, LayoutRef, Memory, Scratch, Source, StepInput, StepKey, Unit};
 use core::ffi::{c_char, c_void};
 
 /// Makes the frames of one rank: a codec, a layout, and all working memory. It keeps nothing from step to
