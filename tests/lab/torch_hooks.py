@@ -10,7 +10,7 @@ import gradwire.torch
 def register(ddp, method):
     """Returns gradwire's hook, which counts; of the others there is nothing to ask."""
     if method.is_ours:
-        return gradwire.torch.compress(ddp, method.argument)
+        return gradwire.torch.compress(ddp, method.argument, wire=method.wire, encrypt=method.encrypted)
     if method.kind == "nothing":
         ddp.register_comm_hook(None, nothing)
     elif method.kind in ("fp16", "bf16"):

@@ -42,6 +42,9 @@ class Method:
     # The method that this is with DDP's gradient_as_bucket_view, which spares every hook two copies of all gradients, and
     # changes nothing of what is learned.
     views_of: str = ""
+    # How its floats travel where ranks sum them, and whether what it sends is encrypted, which no method of PyTorch's is.
+    wire: str = "f32"
+    encrypted: bool = False
 
     @property
     def is_ours(self):
@@ -55,7 +58,7 @@ class Method:
     @property
     def learns(self):
         """Whether it is trained: its gradients are means of all ranks, and no other method's."""
-        return self.kind != "nothing" and not self.views_of
+        return self.kind != "nothing" and not self.views_of and not self.encrypted
 
 
 NOTHING, DENSE = "no-op hook", "all-reduce"
@@ -70,12 +73,18 @@ METHODS = {
     "PowerSGD rank 4": Method("powersgd", "4"),
     "top-k 1 % as GRACE": Method("grace", "0.01"),
     "gradwire none": Method("gradwire", "none"),
+    "gradwire none (bf16 on the wire)": Method("gradwire", "none", wire="bf16"),
+    "gradwire bf16": Method("gradwire", "bf16"),
     "gradwire top-k 1 %": Method("gradwire", "topk:density=0.01"),
     "gradwire top-k 1 % q4": Method("gradwire", "topk:density=0.01,values=q4,index=small"),
     "gradwire top-k 0.1 %": Method("gradwire", "topk:density=0.001"),
     "gradwire top-k 0.1 % q4": Method("gradwire", "topk:density=0.001,values=q4"),
     "gradwire qsgd 4 bits": Method("gradwire", "qsgd:bits=4"),
     "gradwire powersgd 2": Method("gradwire", "powersgd:rank=2"),
+    "gradwire none (encrypted)": Method("gradwire", "none", encrypted=True),
+    "gradwire top-k 1 % q4 (encrypted)": Method(
+        "gradwire", "topk:density=0.01,values=q4,index=small", encrypted=True
+    ),
     NOTHING_WITH_VIEWS: Method("nothing", views_of=NOTHING),
     "PowerSGD rank 1 (views)": Method("powersgd", "1", views_of="PowerSGD rank 1"),
     "gradwire top-k 1 % (views)": Method("gradwire", "topk:density=0.01", views_of="gradwire top-k 1 %"),
