@@ -220,7 +220,7 @@ impl InParts for AllGather {
         let index = if step.divisor == Divisor::Senders {
             let mean = flat(mean);
             runs(part.units).find_map(|run| Some(run.start + self.senders.divide(mean, run)?))
-        } else if self.frames[part.at].held < len / SPARSE {
+        } else if is_found_faster(self.frames[part.at].held, len) {
             self.divide_held(step, part, mean)?
         } else {
             let divide = |unit: &Unit| Some(unit.start + divide(mean.of(unit.id, unit.range()), world)?);
@@ -260,9 +260,13 @@ impl InParts for AllGather {
     }
 }
 
-/// If the frames of a part hold fewer than one coordinate in this many, finding those is faster than dividing
-/// all.
-const SPARSE: usize = 16;
+/// Whether it is faster to find the coordinates that the frames of a part hold, by reading these a second
+/// time, than to divide all. Finding one takes as long as dividing 64 in a row, or 16 where so many are too
+/// long for a cache; opening the frames, as long as dividing 2^14.
+fn is_found_faster(held: usize, len: usize) -> bool {
+    let each = if len < 1 << 20 { 64 } else { 16 };
+    (1 << 14) + each * held < len
+}
 
 /// The queued messages of [`AllGather::frame`]: the own frames, or those behind a head.
 const ALONE: usize = 0;
