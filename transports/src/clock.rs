@@ -11,7 +11,8 @@ fn origin() -> Instant {
     *ORIGIN.get_or_init(Instant::now)
 }
 
-fn since_origin(at: Instant) -> u64 {
+/// A moment in the time that machines count.
+pub(crate) fn since_origin(at: Instant) -> u64 {
     u64::try_from(at.saturating_duration_since(origin()).as_nanos()).unwrap_or(u64::MAX - 1)
 }
 

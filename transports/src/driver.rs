@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use gradwire::{Grad, Memory, Selection, StepKey};
 
-use crate::clock::{at, nanos, now};
+use crate::clock::{at, nanos, now, since_origin};
 use crate::collective::Reduce;
 use crate::error::TransportError;
 use crate::exchange::{Care, Drive, Exchange, ExchangeError, Machine, NewPart, Next, Report, Setting, Work};
@@ -205,46 +205,50 @@ fn drive_until<S: Drive>(
     until: Deadline,
 ) -> Result<Option<S::Done>, ExchangeError> {
     let (mut mark, mut patience) = (Instant::now(), FIRST_RETRY);
+    // Reading the clock takes as long as some pieces of work: it is read once for each.
     let mut spend = |machine: &mut dyn Machine, kind| {
-        let next = Instant::now();
-        machine.spend(kind, next - mark);
-        mark = next;
+        let spent = std::mem::replace(&mut mark, Instant::now());
+        machine.spend(kind, mark - spent);
+        since_origin(mark)
     };
+    let mut time = spend(step.machine(), Work::Exchange);
     loop {
-        post(step.machine(), transport, &mut patience);
-        spend(step.machine(), Work::Exchange);
-        step = match step.work(now())? {
+        if post(step.machine(), transport, &mut patience) {
+            time = spend(step.machine(), Work::Exchange);
+        }
+        let (next, kind) = match step.work(time)? {
             Next::Done(done) => return Ok(Some(done)),
-            Next::Worked(mut step, kind) => {
-                spend(step.machine(), kind);
-                step
-            }
+            Next::Worked(step, kind) => (step, kind),
             Next::Waiting(mut step) => {
                 let has_come = wait(step.machine(), transport, until, &mut patience);
                 if !has_come && until.has_passed() {
                     return Ok(None);
                 }
-                step
+                (step, Work::Exchange)
             }
             Next::Lent(mut step) => {
                 let mut sum =
                     |tag, data: Reduce<'_>| transport.native_all_reduce(tag, data, deadline).map(|_| ());
                 step.machine().sum_lent(&mut sum);
-                step
+                (step, Work::Exchange)
             }
-        }
+        };
+        step = next;
+        time = spend(step.machine(), kind);
     }
 }
 
 /// Sends all of a machine's messages for which there is room. Together with [`wait`], for callers that drive
 /// a machine themselves, because they wait for something else beside messages; `patience` begins with
-/// [`FIRST_RETRY`].
-pub fn post(machine: &mut dyn Machine, transport: &mut dyn Transport, patience: &mut Duration) {
-    while let Some(is_sent) = post_next(machine, transport, Deadline::now()) {
-        if is_sent {
+/// [`FIRST_RETRY`]. Returns whether there was anything to send.
+pub fn post(machine: &mut dyn Machine, transport: &mut dyn Transport, patience: &mut Duration) -> bool {
+    let has_any = machine.outgoing().is_some();
+    while machine.outgoing().is_some() {
+        if post_next(machine, transport, Deadline::now()) == Some(true) {
             *patience = FIRST_RETRY;
         }
     }
+    has_any
 }
 
 /// Sends the next message, waiting for room until the deadline; `None` if nothing is to be sent.

@@ -129,9 +129,12 @@ impl Owners {
         self.travelling(at, data).len() * data.element_bytes()
     }
 
-    /// Appends what a vector sends in a hop.
-    pub(crate) fn write(&self, at: usize, data: &Reduce<'_>, out: &mut Vec<u8>) {
-        data.write(self.travelling(at, data), out);
+    /// Writes what a vector sends in a hop to the front of `out`. Returns what is left behind it.
+    pub(crate) fn write<'o>(&self, at: usize, data: &Reduce<'_>, out: &'o mut [u8]) -> &'o mut [u8] {
+        let range = self.travelling(at, data);
+        let (own, rest) = out.split_at_mut(range.len() * data.element_bytes());
+        data.write_to(range, own);
+        rest
     }
 
     /// Handles what came for a vector in a hop, as many [`bytes`](Self::bytes) as it says.

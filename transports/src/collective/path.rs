@@ -55,7 +55,7 @@ impl Path {
         longest * data.element_bytes()
     }
 
-    /// Appends the message of a hop in which this rank sends.
+    /// Replaces what is in `out` by the message of a hop in which this rank sends.
     pub(crate) fn write(&self, at: usize, data: &Reduce<'_>, out: &mut Vec<u8>) {
         match self {
             Self::Ring(ring) => ring.write(at / 2, data, out),

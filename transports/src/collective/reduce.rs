@@ -77,11 +77,16 @@ impl Reduce<'_> {
         }
     }
 
-    /// Appends the elements of `range` to `out`, little-endian.
+    /// Replaces what is in `out` by the elements of `range`, little-endian. Nothing is cleared first in a
+    /// buffer that was as long before.
     pub(super) fn write(&self, range: Range<usize>, out: &mut Vec<u8>) {
-        let start = out.len();
-        out.resize(start + range.len() * self.element_bytes(), 0);
-        vectorised(Write { data: self, range, out: &mut out[start..] });
+        out.resize(range.len() * self.element_bytes(), 0);
+        self.write_to(range, out);
+    }
+
+    /// Writes the elements of `range`, little-endian, over `out`, which has their length.
+    pub(super) fn write_to(&self, range: Range<usize>, out: &mut [u8]) {
+        vectorised(Write { data: self, range, out });
     }
 
     /// Folds the received values into the elements of `range`: received on the left, own on the right.

@@ -67,7 +67,7 @@ impl Ring {
         if hop < self.sums() { hop + 1 } else { hop - self.sums() }
     }
 
-    /// Appends the segment to send in a hop.
+    /// Replaces what is in `out` by the segment to send in a hop.
     pub(super) fn write(&self, hop: usize, data: &Reduce<'_>, out: &mut Vec<u8>) {
         data.write(self.segment(data, self.away(hop)), out);
     }
@@ -112,7 +112,6 @@ impl Ring {
     ) -> Result<(), TransportError> {
         for hop in 0..self.hops() {
             let (to, tag) = self.target(hop)?;
-            scratch.outgoing.clear();
             self.write(hop, data, &mut scratch.outgoing);
             transport.send(to, tag, &scratch.outgoing, deadline)?;
             transport.recv(self.source(hop)?.0, tag, &mut scratch.incoming, deadline)?;

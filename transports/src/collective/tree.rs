@@ -100,7 +100,6 @@ pub fn tree_all_reduce<T: Endpoint + ?Sized>(
             None => break,
             Some(Hop::Send { to, tag }) => {
                 if tree.is_first_down(at) || tree.is_up(at) {
-                    scratch.outgoing.clear();
                     tree.write(&data, &mut scratch.outgoing);
                 }
                 transport.send(to, tag, &scratch.outgoing, deadline)?;
@@ -171,7 +170,7 @@ impl Tree {
         at == self.children + self.up()
     }
 
-    /// Appends the vector.
+    /// Replaces what is in `out` by the vector.
     pub(super) fn write(&self, data: &Reduce<'_>, out: &mut Vec<u8>) {
         data.write(0..data.len(), out);
     }

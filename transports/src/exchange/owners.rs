@@ -119,11 +119,10 @@ impl Owners {
             let Some((_, Hop::Send { to, tag })) = path.hop(hop)? else { break };
             let (bytes, wire) = (self.bytes(step, part, &path, hop)?, self.wire);
             let mut out = step.port.lend_for(bytes);
+            out.resize(bytes, 0);
+            let mut rest = &mut out[..];
             for (rounds, unit) in self.active(part) {
-                rounds.with_payload(step.plan, unit, wire, |data| {
-                    path.write(hop, &data, &mut out);
-                    Ok(())
-                })?;
+                rest = rounds.with_payload(step.plan, unit, wire, |data| Ok(path.write(hop, &data, rest)))?;
             }
             step.port.queue(to, tag, Body::Own(out), Care::Must);
             self.parts[part.at].hop += 1;

@@ -147,6 +147,7 @@ impl Mixer {
     fn speak_to(&mut self, at: usize, model: &[f32], number: u32) -> Result<(), ExchangeError> {
         let (end, tag) = (&mut self.ends[at], self.step.tag.derive(Kind::Gossip, number as usize)?);
         let (layout, mut message) = (self.layout.as_ref(), self.port.lend_for(0));
+        message.clear();
         let round = round_of(self.codec.codec(), &layout, &self.units, &self.step);
         end.speak(&round, model, &mut message)?;
         self.step.sent_bytes += message.len();

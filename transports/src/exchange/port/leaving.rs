@@ -39,15 +39,14 @@ pub(crate) struct Parcel {
 }
 
 impl Port {
-    /// An empty buffer for a message of at most so many bytes.
+    /// A buffer for a message of at most so many bytes, with whatever it held before.
     pub(crate) fn lend_for(&mut self, bytes: usize) -> Vec<u8> {
         // The version follows.
         let bytes = bytes + 1;
         let at = self.sent.iter().position(|buffer| buffer.capacity() >= bytes);
         let fitting = at.map(|at| self.sent.swap_remove(at));
         let mut buffer = fitting.or_else(|| self.sent.pop()).unwrap_or_default();
-        buffer.clear();
-        buffer.reserve_exact(bytes);
+        buffer.reserve_exact(bytes.saturating_sub(buffer.len()));
         buffer
     }
 
@@ -64,6 +63,7 @@ impl Port {
     /// Queues a copy of a short message.
     pub(crate) fn queue_copy(&mut self, to: Rank, tag: Tag, message: &[u8], care: Care) {
         let mut copy = self.lend_for(message.len());
+        copy.clear();
         copy.extend_from_slice(message);
         self.queue(to, tag, Body::Own(copy), care);
     }
