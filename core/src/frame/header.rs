@@ -54,14 +54,15 @@ impl Divisor {
     /// ```
     /// use gradwire::codecs::{IndexChoice, TopK, ValueChoice};
     /// use gradwire::format::{Divisor, Header};
-    /// use gradwire::{Density, Gather, Grad, LayoutRef, Scratch, Source, StepKey, Unit};
+    /// use gradwire::{Density, Gather, Grad, LayoutRef, Scratch, Source, StepInput, StepKey, Unit};
     ///
     /// let codec = TopK::new(Density::new(0.25).unwrap(), IndexChoice::Auto, ValueChoice::F32);
     /// let key = StepKey { seed: 1, step: 0, source: Source::Rank(0) };
     /// let (mut words, mut out) = ([0; 64], [0; 128]);
     /// let mut scratch = Scratch { words: &mut words, bytes: &mut [] };
     /// let (layout, grad) = (LayoutRef::flat(4), Grad::F32(&[0.5, -3.0, 0.0, 1.0]));
-    /// let bytes = codec.encode(key, &layout, &[Unit::whole(4)], grad, None, &mut scratch, &mut out)?;
+    /// let step = StepInput { key, layout: &layout, units: &[Unit::whole(4)], grad };
+    /// let bytes = codec.encode(&step, None, &mut scratch, &mut out)?;
     /// Divisor::Senders.write_to(&mut out[..bytes])?;
     /// assert_eq!(Header::parse(&out)?.divisor, Divisor::Senders);
     /// # Ok::<(), Box<dyn std::error::Error>>(())

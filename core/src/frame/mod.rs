@@ -273,10 +273,9 @@ fn scratch_words(
 ///
 /// # Examples
 /// ```
-/// use gradwire::{Density, Frame, Gather, Grad, LayoutRef, Limits, Memory, Scratch, Source, StepKey};
-/// use gradwire::codecs::IndexChoice;
-/// use gradwire::Unit;
-/// use gradwire::codecs::{TopK, ValueChoice};
+/// use gradwire::{Density, Frame, Gather, Grad, LayoutRef, Limits, Memory, Scratch, Source};
+/// use gradwire::{StepInput, StepKey, Unit};
+/// use gradwire::codecs::{IndexChoice, TopK, ValueChoice};
 ///
 /// let layout = LayoutRef::flat(4);
 /// let units = [Unit::whole(4)];
@@ -286,9 +285,8 @@ fn scratch_words(
 /// let mut scratch = Scratch { words: &mut words, bytes: &mut [] };
 /// let grad = [0.5, -3.0, 0.0, 1.0];
 /// let mut memory = Memory::new(&mut residual);
-/// let bytes = codec
-///     .encode(key, &layout, &units, Grad::F32(&grad), Some(&mut memory), &mut scratch, &mut out)
-///     .unwrap();
+/// let step = StepInput { key, layout: &layout, units: &units, grad: Grad::F32(&grad) };
+/// let bytes = codec.encode(&step, Some(&mut memory), &mut scratch, &mut out).unwrap();
 /// assert_eq!(memory.residual(), [0.5, 0.0, 0.0, 1.0]);
 ///
 /// let limits = Limits::for_layout(&layout);

@@ -15,14 +15,15 @@ use crate::limits::Limits;
 /// # Examples
 #[cfg_attr(feature = "alloc", doc = "```")]
 #[cfg_attr(not(feature = "alloc"), doc = "```ignore")]
-/// use gradwire::{Encoder, Grad, LayoutRef, Limits, Source, StepKey, Unit};
+/// use gradwire::{Encoder, Grad, LayoutRef, Limits, Source, StepInput, StepKey, Unit};
 /// use gradwire::format::Outline;
 /// use gradwire::codecs::Dense;
 ///
 /// let (layout, units) = (LayoutRef::flat(3), [Unit::whole(3)]);
 /// let key = StepKey { seed: 1, step: 7, source: Source::Rank(0) };
 /// let mut encoder = Encoder::new();
-/// let frame = encoder.encode(&Dense::Bf16, key, &layout, &units, Grad::F32(&[1.0, 2.0, 3.0]), None).unwrap();
+/// let step = StepInput { key, layout: &layout, units: &units, grad: Grad::F32(&[1.0, 2.0, 3.0]) };
+/// let frame = encoder.encode(&Dense::Bf16, &step, None).unwrap();
 /// let outline = Outline::read(frame, &Limits::for_layout(&layout)).unwrap();
 /// let unit = outline.units().next().unwrap();
 /// assert_eq!((outline.step(), unit.kind, unit.held, unit.body_bytes), (7, "dense", 3, 7));
