@@ -250,6 +250,9 @@ fn a_step_beside_the_memory_before_is_the_same_step_and_leaves_that_memory_alone
             let snapshot = &mut gradwire::state::Snapshot::new();
             snapshot.take(&usual);
             snapshot.restore(&mut copy);
+            let mut same = memory_of(&spec, units.len(), n);
+            same.copy_from(&usual);
+            assert_eq!(contents(&same), contents(&copy), "{spec}");
             let input = StepInput { key, layout: &layout, units: &taken, grad: values.as_grad() };
             let expected = encoder.encode(&spec.codec, &input, Some(&mut copy)).unwrap();
             assert_eq!(frame, expected, "{spec}, step {step}");

@@ -105,6 +105,36 @@ impl Snapshot {
     }
 }
 
+impl Memory<'_> {
+    /// Copies all that another memory holds, bit for bit: as a [`Snapshot`] that is taken of it and restored
+    /// here, without its buffers.
+    ///
+    /// ```
+    /// use gradwire::Memory;
+    ///
+    /// let (dgc, mut copy) = (
+    ///     Memory::new(vec![1.0, 2.0]).with_momentum(vec![0.5, 0.0]),
+    ///     Memory::new(vec![0.0; 2]).with_momentum(vec![0.0; 2]),
+    /// );
+    /// copy.copy_from(&dgc);
+    /// assert_eq!((copy.residual(), copy.momentum()), (dgc.residual(), Some(&[0.5, 0.0][..])));
+    /// ```
+    ///
+    /// # Panics
+    /// When a part of one memory has another length than that of the other.
+    pub fn copy_from(&mut self, other: &Memory<'_>) {
+        self.residual.copy_from_slice(&other.residual);
+        self.momentum
+            .as_deref_mut()
+            .unwrap_or_default()
+            .copy_from_slice(other.momentum().unwrap_or_default());
+        self.states.copy_from_slice(&other.states);
+        self.factors.copy_from_slice(&other.factors);
+        self.values.copy_from_slice(&other.values);
+        (self.magnitude_bound, self.momentum_bound) = (other.magnitude_bound, other.momentum_bound);
+    }
+}
+
 fn copy<T: Copy>(from: &[T], into: &mut Vec<T>) {
     into.clear();
     into.extend_from_slice(from);

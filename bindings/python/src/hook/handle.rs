@@ -23,7 +23,7 @@ use crate::errors::value;
 use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::mesh::Mesh;
-use crate::names::{self, MemoryChoice, Plan};
+use crate::names::{MemoryChoice, Plan};
 
 /// How long a call waits before Python may look for signals.
 const GLANCE: Duration = Duration::from_millis(100);
@@ -193,11 +193,9 @@ impl Handle {
         Ok(py.detach(|| {
             let kept = self.shared.kept();
             let state = self.shared.lock();
-            let mut snapshot = names::Snapshot::new();
             for (at, memory) in &mut lent {
                 if let Some(kept) = &kept[*at] {
-                    snapshot.take(kept.kept());
-                    snapshot.restore(memory);
+                    memory.copy_from(kept.kept());
                 }
             }
             where_of(&state)

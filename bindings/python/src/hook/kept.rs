@@ -1,12 +1,11 @@
 //! What is kept of a group of tensors from step to step, and what it was before the step under way.
 
-use crate::names::{Layout, Memory, Plan, Snapshot, Unit};
+use crate::names::{Layout, Memory, Plan, Unit};
 
 /// Two memories: one that the step writes, and one that it began with.
 pub(super) struct Kept {
     memory: Memory<'static>,
     before: Memory<'static>,
-    snapshot: Snapshot,
     /// Whether a step writes its residual to a memory of its own, and leaves the memory that it began with as
     /// it was. With error feedback it can: a frame is that of gradient + residual, in whichever memory either
     /// of them stands.
@@ -29,7 +28,6 @@ impl Kept {
         Some(Self {
             memory: memory()?,
             before: memory()?,
-            snapshot: Snapshot::new(),
             is_beside,
             is_copied_late,
             is_open: false,
@@ -105,8 +103,7 @@ impl Kept {
 
     fn copy(&mut self) {
         if !std::mem::replace(&mut self.is_copied, true) {
-            self.snapshot.take(&self.memory);
-            self.snapshot.swap_into(&mut self.before);
+            self.before.copy_from(&self.memory);
         }
     }
 
@@ -117,8 +114,7 @@ impl Kept {
 
     /// Goes on with what another memory holds.
     pub(super) fn replace(&mut self, memory: &Memory<'_>) {
-        self.snapshot.take(memory);
-        self.snapshot.swap_into(&mut self.memory);
+        self.memory.copy_from(memory);
         self.is_copied = false;
     }
 }
