@@ -254,8 +254,9 @@ impl Handle {
         });
     }
 
-    /// The L2 norm of what these lanes kept.
-    fn norm(&self, py: Python<'_>, lanes: Vec<usize>) -> f64 {
+    /// The L2 norm of what these lanes kept, or of a sample of it.
+    #[pyo3(signature = (lanes, *, is_sampled=false))]
+    fn norm(&self, py: Python<'_>, lanes: Vec<usize>, is_sampled: bool) -> f64 {
         py.detach(|| {
             // In a forked process the thread that has locked it is not there.
             let Some(kept) =
@@ -263,8 +264,8 @@ impl Handle {
             else {
                 return f64::NAN;
             };
-            let norms = lanes.iter().filter_map(|at| kept[*at].as_ref()).map(|kept| kept.kept().norm());
-            norms.fold(0.0, f64::hypot)
+            let norm = |kept: &Kept| if is_sampled { kept.sampled_norm() } else { kept.kept().norm() };
+            lanes.iter().filter_map(|at| kept[*at].as_ref()).map(norm).fold(0.0, f64::hypot)
         })
     }
 

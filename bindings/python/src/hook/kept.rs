@@ -2,6 +2,10 @@
 
 use crate::names::{Layout, Memory, Plan, Unit};
 
+/// A sample has one block of so many elements of each so many blocks.
+const BLOCK: usize = 64;
+const EVERY: usize = 64;
+
 /// Two memories: one that the step writes, and one that it began with.
 pub(super) struct Kept {
     memory: Memory<'static>,
@@ -40,6 +44,13 @@ impl Kept {
     /// After the last step that holds, also while another one is under way.
     pub(super) fn kept(&self) -> &Memory<'static> {
         if self.is_open { &self.before } else { &self.memory }
+    }
+
+    /// The L2 norm of a sample of what is kept, of which a 64th is read.
+    pub(super) fn sampled_norm(&self) -> f64 {
+        let blocks = self.kept().residual().chunks(BLOCK * EVERY);
+        let sample = blocks.flat_map(|block| &block[..block.len().min(BLOCK)]);
+        sample.map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt()
     }
 
     /// The memory that a step began with, and that which it writes.

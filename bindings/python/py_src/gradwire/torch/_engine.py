@@ -78,6 +78,7 @@ class Engine(Worker):
         """Goes on from there. A step that backward has left in the middle comes to nothing."""
         loaded.warn()
         self._wait()
+        self._watch.spikes.forget()
         self._keep.take(loaded)
         self._epoch = loaded.state["epoch"]
 
@@ -88,6 +89,7 @@ class Engine(Worker):
         """
         ratio = real("ratio", ratio, math.isfinite, "a finite number")
         self._wait()
+        self._watch.spikes.forget()
         self._core.rescale(ratio)
 
     def discard(self) -> None:
@@ -105,6 +107,7 @@ class Engine(Worker):
         if stays:
             raise ExchangeError(f"discard: {stays[0]} keeps more than error feedback: pass discardable=True to compress")
         self._core.discard()
+        self._watch.spikes.discard()
         self._discarded += 1
 
     def set_epoch(self, epoch: int) -> None:
@@ -120,6 +123,11 @@ class Engine(Worker):
         """A copy of the residual of one tensor."""
         self._settle()
         return self._keep.residual(name)
+
+    @property
+    def advice(self) -> str | None:
+        """After ten compressed steps: why compression does not pay, if it does not. Rank 0 says it in a warning."""
+        return self._watch.advice
 
     @property
     def step(self) -> int:

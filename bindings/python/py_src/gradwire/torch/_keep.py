@@ -43,9 +43,9 @@ class Keep:
         self._groups = [group for group in plan.groups if group.keeps]
         self._apart: dict[str, dict[str, torch.Tensor]] = {what: {} for what in KEPT}
 
-    def norm(self) -> float:
-        """L2 norm of the residuals."""
-        norm: float = self._core.norm([group.lane for group in self._groups])
+    def norm(self, *, is_sampled: bool = False) -> float:
+        """L2 norm of the residuals, or of a 64th of them."""
+        norm: float = self._core.norm([group.lane for group in self._groups], is_sampled=is_sampled)
         return norm
 
     def state(self, epoch: int | None) -> dict[str, Any]:

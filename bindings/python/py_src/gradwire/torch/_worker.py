@@ -18,7 +18,6 @@ import gradwire
 from gradwire import Codec
 from gradwire._core import _Bucket, _Engine, _Share
 
-from ._advice import STEPS, Took, advice
 from ._bucket import Bucket, Lent
 from ._errors import ExchangeError, PeerLostError, error_of
 from ._keep import Keep
@@ -27,6 +26,7 @@ from ._options import Options
 from ._plan import Named, Plan
 from ._record import Log, Now
 from ._stage import Stage, stage_of
+from ._watch import Watch
 
 
 class Worker:
@@ -64,11 +64,7 @@ class Worker:
         self._log: Log | None = None
         self.loss: float | None = None
         """The loss that the next line of :meth:`log` will hold."""
-        self.advice: str | None = None
-        """After ten compressed steps: why compression does not pay, if it does not. Rank 0 says it in a warning."""
-        self._took: list[Took] = []
-        self._before = Took(0.0, 0.0, 0.0)
-        self._is_advised = self._is_closed = False
+        self._is_closed = False
         self._exposed = 0.0
         self._pid = os.getpid()
         self._discarded = self._agreed = 0
@@ -97,6 +93,7 @@ class Worker:
         names = [tensor.name for tensor in self._tensors]
         self._core = _Engine(mesh, lanes, names, _weakly(self._after_step), options.seed, options.timeout)
         self._keep = Keep(self._core, self._plan, self._codec, options.seed, self._rank, self._world)
+        self._watch = Watch(self._core, self._keep, sum(tensor.parameter.numel() for tensor in self._tensors))
 
     # What the calling thread does.
 
@@ -203,10 +200,8 @@ class Worker:
         started = time.perf_counter()
         self._await_means()
         self._exposed += time.perf_counter() - started
-        if self.advice is not None and not self._is_advised:
-            self._is_advised = True
-            if self._rank == 0:
-                warnings.warn(f"gradwire: {self.advice}", stacklevel=2)
+        for text in self._watch.news(self._rank):
+            warnings.warn(f"gradwire: {text}", stacklevel=2)
 
     def _await_means(self) -> None:
         """Waits until the gradients of all buckets are means, and raises what came in the way of it."""
@@ -274,13 +269,12 @@ class Worker:
     def _after_step(self, step: int, seconds: float | None) -> int | None:
         """After each step; and, if it returned a number of elements, with the seconds that a dense exchange of them takes."""
         if seconds is not None:
-            totals = self._core.totals()
-            ratio = totals["dense"] / totals["frame"] if totals["frame"] else math.inf
-            self.advice = advice(self._took, self._dense_seconds(seconds), ratio)
+            self._watch.measured(self._dense_seconds(seconds))
             return None
         # The calling thread may have begun the next step.
         plan, codecs = self._begun.pop(step, (self._active, []))
-        wanted = self._judge(plan)
+        sends_all = all(group.kind == "sum" for group in plan.groups)
+        wanted = self._watch.after_step(step, plan is self._plan and not sends_all and self._world > 1)
         if self._log is not None:
             self._write_line(self._log, step, codecs)
         return wanted
@@ -288,17 +282,6 @@ class Worker:
     def _dense_seconds(self, measured: float) -> float:
         """What a dense exchange takes, as it was measured."""
         return measured
-
-    def _judge(self, plan: Plan) -> int | None:
-        """After ten compressed steps: how many elements to measure, to see whether dense gradients would be there sooner."""
-        totals = self._core.totals()
-        now = Took(totals["encode"], totals["exchange"], totals["decode"])
-        before, self._before = self._before, now
-        sends_all = all(group.kind == "sum" for group in plan.groups)
-        if plan is not self._plan or sends_all or len(self._took) == STEPS or self._world == 1:
-            return None
-        self._took.append(Took(now.encode - before.encode, now.exchange - before.exchange, now.decode - before.decode))
-        return sum(tensor.parameter.numel() for tensor in self._tensors) if len(self._took) == STEPS else None
 
     def _write_line(self, log: Log, step: int, codecs: Sequence[Codec]) -> None:
         """The training goes on whatever comes of it: a full disk, or a loss that is no number."""
