@@ -28,7 +28,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"codec": None}, "TypeError", "codec=None: expected the spelling of a codec"),
     ({"codec": "topk:densty=0.01"}, "ValueError", "topk has no key 'densty': expected one of density"),
     ({"codec": "dgc:density=0.01,clip=1"}, "ValueError", "dgc:density=0.01,clip=1: clip: it bounds the norm"),
-    ({"codec": "dgc:clip=0.000001"}, "ValueError", "leave clip out"),
+    ({"codec": "dgc:clip=0.000001"}, "ValueError", "leave clip out, or pass clip_norm="),
     ({"rules": [("*.bias", "none")]}, "TypeError", "rules=[('*.bias', 'none')]: expected a dict of patterns"),
     ({"rules": "none"}, "TypeError", "rules='none': expected a dict of patterns and spellings"),
     ({"rules": {"*.bias": None}}, "TypeError", "rules: '*.bias'=None: expected the spelling of a codec"),
@@ -61,6 +61,9 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"scaler": 1024.0}, "TypeError", "scaler=1024.0: expected a GradScaler"),
     ({"density": 0.01}, "TypeError", "density=0.01: expected a function of the step; a fixed density stands in the codec"),
     ({"density": float}, "TypeError", "density=<class 'float'>: expected a function of the step"),
+    ({"clip_norm": 0}, "ValueError", "clip_norm=0: expected a finite number above 0"),
+    ({"clip_norm": math.inf}, "ValueError", "clip_norm=inf: expected a finite number"),
+    ({"clip_norm": "1"}, "TypeError", "clip_norm='1': expected a finite number"),
     ({"allow_untested": 1}, "TypeError", "allow_untested=1: expected True or False"),
     ({"allow_untested": "yes"}, "TypeError", "allow_untested='yes': expected True or False"),
 ]

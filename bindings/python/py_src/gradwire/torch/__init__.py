@@ -57,6 +57,7 @@ def compress(
     network: str | None = None,
     encrypt: bool | None = None,
     wire: str = "f32",
+    clip_norm: float | None = None,
 ) -> Hook:
     """Sends the gradients of a DDP model through a codec. Call it once, before the first backward, at all ranks.
 
@@ -77,6 +78,9 @@ def compress(
     :param density: the density as a function of the step, for codecs that have one. The same at all ranks.
     :param discardable: lets :meth:`Hook.discard` work with codecs that keep more than error feedback (momentum, factors). Their
         memories are then copied when backward begins, and not beside the forward pass. Others need no copy.
+    :param clip_norm: gradients are scaled down before they are compressed, by the same factor at all ranks, if their norm is
+        larger: the root of the mean, over ranks, of its square. Nothing travels before backward has ended. The norm is then
+        :attr:`Hook.gradient_norm`.
     :param allow_untested: accept CUDA tensors, through pinned memory, although this was never run on a GPU.
     """
     if not isinstance(ddp, DistributedDataParallel):
@@ -97,6 +101,7 @@ def compress(
         network=network,
         encrypt=encrypt,
         wire=wire,
+        clip_norm=clip_norm,
     )
     hook = Hook(ddp, options)
     try:

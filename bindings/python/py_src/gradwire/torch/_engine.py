@@ -130,6 +130,11 @@ class Engine(Worker):
         return self._watch.advice
 
     @property
+    def gradient_norm(self) -> float | None:
+        """With ``clip_norm=``: the norm over all ranks of the last gradient, before it was clipped, and without the scale."""
+        return self._clip.norm if self._clip is not None else None
+
+    @property
     def step(self) -> int:
         """The number of the next step."""
         self._settle()

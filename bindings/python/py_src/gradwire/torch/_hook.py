@@ -48,7 +48,8 @@ class Hook(Engine):
         # Of each bucket: its tensors, the address of its memory, and its gradients there. DDP keeps both until it cuts its
         # buckets anew.
         self._known: dict[int, tuple[tuple[int, ...], int, list[torch.Tensor | None]]] = {}
-        self._tap = Tap(ddp, self._tensors)
+        # To clip writes to gradients, and where backward made them others may read them.
+        self._tap = Tap(ddp, self._tensors if self._clip is None else [])
         self._look = Look(self._tensors)
 
     def close(self) -> None:

@@ -70,6 +70,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         network: str | None = None,
         encrypt: bool | None = None,
         wire: str = "f32",
+        clip_norm: float | None = None,
     ) -> None:
         """The base class is not called: what it holds is the wrapped optimizer's."""
         if not isinstance(optimizer, torch.optim.Optimizer):
@@ -99,6 +100,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             network=network,
             encrypt=encrypt,
             wire=wire,
+            clip_norm=clip_norm,
         )
         settings = {"bucket_cap_mb": bucket_cap_mb, "backward_passes_per_step": backward_passes_per_step}
         parent = group if group is not None else dist.group.WORLD

@@ -49,6 +49,8 @@ class Options:
     encrypt: bool | None = None
     #: How the payloads of linear codecs travel.
     wire: str = "f32"
+    #: The largest norm of a gradient, over all ranks.
+    clip_norm: float | None = None
 
     def __post_init__(self) -> None:
         """Refuses what is not allowed. What codecs and rules say is checked where it is parsed."""
@@ -82,6 +84,9 @@ class Options:
             flag("encrypt", self.encrypt)
         if self.wire not in ("f32", "bf16"):
             raise ValueError(f"wire={self.wire!r}: expected 'f32' or 'bf16'")
+        if self.clip_norm is not None:
+            most = real("clip_norm", self.clip_norm, lambda value: 0 < value < math.inf, "a finite number above 0")
+            object.__setattr__(self, "clip_norm", most)
 
     def density_at(self, step: int) -> float | None:
         """What the user's function says, if there is one."""

@@ -52,7 +52,7 @@ def codec_of(spelling: str, dense_below: int) -> Codec:
     if "clip" in keys:
         raise ValueError(
             f"{spelling}: clip: it bounds the norm of a rank's whole gradient, which is not known when the first part is sent; "
-            "leave clip out"
+            "leave clip out, or pass clip_norm="
         )
     if "unit=model" in pairs.split(","):
         raise ValueError(f"{spelling}: unit=model: DDP cuts the model into buckets; expected unit=tensor")

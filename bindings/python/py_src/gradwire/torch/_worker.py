@@ -19,6 +19,7 @@ from gradwire import Codec
 from gradwire._core import _Bucket, _Engine, _Share
 
 from ._bucket import Bucket, Lent
+from ._clip import Clip
 from ._errors import ExchangeError, PeerLostError, error_of
 from ._keep import Keep
 from ._meet import mesh_of
@@ -27,6 +28,7 @@ from ._plan import Named, Plan
 from ._record import Log, Now
 from ._stage import Stage, stage_of
 from ._watch import Watch
+from ._word import Word
 
 
 class Worker:
@@ -90,6 +92,10 @@ class Worker:
             for plan in plans
             for group in plan.groups
         ]
+        self._clip: Clip | None = None
+        if options.clip_norm is not None:
+            self._clip = Clip(options.clip_norm, Word(len(lanes), self._rank, self._world, 1))
+            lanes.append(self._clip.word.lane)
         names = [tensor.name for tensor in self._tensors]
         self._core = _Engine(mesh, lanes, names, _weakly(self._after_step), options.seed, options.timeout)
         self._keep = Keep(self._core, self._plan, self._codec, options.seed, self._rank, self._world)
@@ -99,7 +105,39 @@ class Worker:
 
     def _hand_over(self, job: Bucket) -> None:
         """Gives the engine a bucket. Buckets come in their order; afterwards :meth:`_finish` waits for their means."""
-        opening = self._open(job) if job.index == 0 else None
+        clip = self._clip
+        if clip is None:
+            self._give(job, self._open(job) if job.index == 0 else None)
+            return
+        if job.index == 0:
+            # Of a step that ended before all gradients were there.
+            for old in clip.release():
+                old.done()
+        clip.held.append(job)
+        if job.is_last or job.failure is not None or self._error() is not None:
+            self._give_clipped(clip)
+
+    def _give_clipped(self, clip: Clip) -> None:
+        """Gives the engine a whole step, with a bucket of its own before the others, which tells the norms."""
+        began, jobs = time.perf_counter(), clip.release()
+        failure = next((job.failure for job in jobs if job.failure is not None), None)
+        self._raised = self._raised or failure
+        opening = self._open(jobs[0])
+        norm = 0.0 if failure is not None else clip.own(jobs)
+        if self._core.give(clip.word.bucket([norm], opening, self._agreed, failure)):
+            try:
+                self._wait(for_means=True)
+            except BaseException as interrupt:
+                # It is raised at the end of backward.
+                self._raised = self._raised or interrupt
+                self._core.break_off(f"step {self._core.progress()[0]}: the wait for it was interrupted")
+        if self._error() is None:
+            clip.clip(jobs, self._stage)
+        for job in jobs:
+            self._give(job, None)
+        self._exposed += time.perf_counter() - began
+
+    def _give(self, job: Bucket, opening: Any) -> None:
         shares: Sequence[_Share] = ()
         elsewhere: list[tuple[int, int, int]] = []
         parameters: list[torch.Tensor] = []
@@ -119,7 +157,7 @@ class Worker:
                 job.failure = failure
         needs_store = fetch is not None or job.on_decode is not None
         bucket = _Bucket(
-            job.index,
+            job.index + (self._clip is not None),
             job.is_last,
             done=_done(job),
             keep=(job, parameters),
@@ -311,6 +349,7 @@ def _settings(tensors: Sequence[Named], options: Options, more: Mapping[str, Any
         "dense_below": options.dense_below,
         "discardable": options.discardable,
         "wire": options.wire,
+        "clip_norm": options.clip_norm,
         "scaler": options.scaler is not None,
         "optimizer": options.optimizer is not None,
         **more,
