@@ -32,7 +32,7 @@ mod _core {
     #[pymodule_export]
     use super::frame::{Frame, Limits, add, decode, divide, inspect};
     #[pymodule_export]
-    use super::hook::{Bucket, Handle, Share};
+    use super::hook::{Bucket, Handle, Share, View};
     #[pymodule_export]
     use super::layout::Layout;
     #[pymodule_export]

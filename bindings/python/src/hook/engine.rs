@@ -62,7 +62,7 @@ impl Engine {
         let leaving = if self.shared.lock().failure.is_some() { LEAVING_FAILED } else { LEAVING };
         // A peer that is gone confirms nothing, and then there is nothing left to do.
         let _ = self.transport.close(Deadline::after(leaving));
-        Python::attach(|_| drop(self.step));
+        Python::attach(|_| drop((self.step, self.after)));
         self.shared.change(|state| state.has_ended = true);
     }
 

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use gradwire_transports::FIRST_RETRY;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 
 use super::bucket::Bucket;
 use super::engine::Engine;
@@ -17,6 +16,7 @@ use super::lane::{Kind, Lane};
 use super::lanes::Lanes;
 use super::shared::{Failure, Last, Shared, State};
 use super::step::Step;
+use super::view::{View, Where, where_of};
 use crate::codec::{Codec, UnitTuple, units_of};
 use crate::door::machine_of;
 use crate::errors::value;
@@ -35,9 +35,6 @@ type LaneTuple = (Py<Codec>, Py<Layout>, Vec<UnitTuple>, bool, String);
 /// The kind of a failure, its text, the ranks and the bucket that it is about, and the exception if it was
 /// raised here.
 type Told = (&'static str, String, Vec<u32>, u32, Option<Py<PyAny>>);
-/// Step, scale, learning rate, whether a step is under way, and what became of the last one.
-type Where = (u64, Option<f64>, Option<f64>, bool, &'static str);
-
 /// The engine of one model at one rank; see :mod:`gradwire.torch`. A process that was forked from this one
 /// must leave it alone.
 #[pyclass(frozen, module = "gradwire._core", name = "_Engine")]
@@ -181,12 +178,7 @@ impl Handle {
         });
     }
 
-    /// Where the last complete step ended.
-    fn progress(&self, py: Python<'_>) -> Where {
-        where_of(&self.shared.lock_beside(py))
-    }
-
-    /// The same, and copies of what lanes kept then.
+    /// Where the last complete step ended, and copies of what lanes kept then.
     fn read(&self, py: Python<'_>, memories: Vec<(usize, Bound<'_, Memory>)>) -> PyResult<Where> {
         let mut lent = borrowed(&memories)?;
         let mut lent: Vec<_> = lent.iter_mut().map(|(at, memory)| (*at, memory.lend())).collect();
@@ -254,40 +246,9 @@ impl Handle {
         });
     }
 
-    /// The L2 norm of what these lanes kept, or of a sample of it.
-    #[pyo3(signature = (lanes, *, is_sampled=false))]
-    fn norm(&self, py: Python<'_>, lanes: Vec<usize>, is_sampled: bool) -> f64 {
-        py.detach(|| {
-            // In a forked process the thread that has locked it is not there.
-            let Some(kept) =
-                (if self.is_forked() { self.shared.try_kept() } else { Some(self.shared.kept()) })
-            else {
-                return f64::NAN;
-            };
-            let norm = |kept: &Kept| if is_sampled { kept.sampled_norm() } else { kept.kept().norm() };
-            lanes.iter().filter_map(|at| kept[*at].as_ref()).map(norm).fold(0.0, f64::hypot)
-        })
-    }
-
-    /// What was counted, by name.
-    fn totals<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let totals = self.shared.lock_beside(py).totals;
-        let found = PyDict::new(py);
-        let counts = [
-            ("done", totals.done),
-            ("skipped", totals.skipped),
-            ("checks", totals.checks),
-            ("sent", totals.sent),
-            ("received", totals.received),
-            ("messages", totals.messages),
-            ("frame", totals.frame_bytes),
-            ("dense", totals.dense_bytes),
-            ("held", totals.held),
-        ];
-        counts.into_iter().try_for_each(|(name, count)| found.set_item(name, count))?;
-        let times = [("encode", totals.encode), ("exchange", totals.exchange), ("decode", totals.decode)];
-        times.into_iter().try_for_each(|(name, time)| found.set_item(name, time.as_secs_f64()))?;
-        Ok(found)
+    /// What may be looked at without keeping the engine.
+    fn view(&self) -> View {
+        View { shared: Arc::clone(&self.shared), process: self.process }
     }
 
     /// Before a fork: lets the thread end what it does behind a step, at most so long, and keeps it from
@@ -350,15 +311,6 @@ impl Drop for Handle {
             Python::attach(|py| py.detach(|| self.end()));
         }
     }
-}
-
-fn where_of(state: &State) -> Where {
-    let last = match state.last {
-        Last::Nothing => "none",
-        Last::Holds => "holds",
-        Last::Void => "nothing",
-    };
-    (state.step, state.scale, state.lr, state.is_under_way, last)
 }
 
 fn borrowed<'py>(memories: &[(usize, Bound<'py, Memory>)]) -> PyResult<Vec<(usize, PyRefMut<'py, Memory>)>> {

@@ -17,6 +17,8 @@ mod probe;
 mod says;
 mod shared;
 mod step;
+mod view;
 
 pub(crate) use self::bucket::{Bucket, Share};
 pub(crate) use self::handle::Handle;
+pub(crate) use self::view::View;

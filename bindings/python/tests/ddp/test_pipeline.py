@@ -56,9 +56,9 @@ def counted(rank: int, world: int, codec: str) -> list[tuple[int, int]]:
 
     hook._hand_over = noted  # type: ignore[method-assign]
     for step in range(5):
-        before, buckets = hook._core.totals()["messages"], 0
+        before, buckets = hook._view.totals()["messages"], 0
         loss_of(parallel, step, rank).backward()
-        found.append((buckets, hook._core.totals()["messages"] - before))
+        found.append((buckets, hook._view.totals()["messages"] - before))
     return found
 
 

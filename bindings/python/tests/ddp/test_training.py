@@ -346,7 +346,7 @@ def advised(rank: int, world: int, dense_seconds: float, steps: int) -> tuple[li
         measured.append(seconds)
         return dense_seconds if seconds > 0 else 0.0
 
-    hook._dense_seconds = measure  # type: ignore[method-assign]
+    hook._watch.dense_seconds = measure  # type: ignore[method-assign]
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         for step in range(steps):

@@ -48,8 +48,8 @@ class Engine(Worker):
     def stats(self) -> Stats:
         """Bytes and times so far."""
         self._settle()
-        staging, norm = self._stage.seconds, self._keep.norm()
-        return stats_of(self._core.totals(), self._world, staging=staging, exposed=self._exposed, norm=norm)
+        staging, norm = self._stage.seconds, self._watch.norm()
+        return stats_of(self._view.totals(), self._world, staging=staging, exposed=self._exposed, norm=norm)
 
     def state_dict(self) -> dict[str, Any]:
         """All that this rank needs to continue with the same bits: plain values, and copies of tensors by name.
@@ -100,7 +100,7 @@ class Engine(Worker):
         whose gradients were not finite has left nothing. Codecs with momentum or factors need ``discardable=True``.
         """
         self._settle()
-        _, _, _, is_under_way, last = self._core.progress()
+        _, _, _, is_under_way, last = self._view.progress()
         if is_under_way or last == "none":
             raise ExchangeError("discard: there is no step to discard; call it once, between a backward and the next")
         stays = [str(group.codec) for group in self._active.groups if not self._core.is_discardable(group.lane)]
@@ -125,6 +125,15 @@ class Engine(Worker):
         return self._keep.residual(name)
 
     @property
+    def loss(self) -> float | None:
+        """The loss that the next line of :meth:`log` will hold."""
+        return self._watch.loss
+
+    @loss.setter
+    def loss(self, loss: float | None) -> None:
+        self._watch.loss = loss
+
+    @property
     def advice(self) -> str | None:
         """After ten compressed steps: why compression does not pay, if it does not. Rank 0 says it in a warning."""
         return self._watch.advice
@@ -138,7 +147,7 @@ class Engine(Worker):
     def step(self) -> int:
         """The number of the next step."""
         self._settle()
-        step: int = self._core.progress()[0]
+        step: int = self._view.progress()[0]
         return step
 
     def log(self, path: str | Path) -> None:
@@ -147,7 +156,7 @@ class Engine(Worker):
         Bytes are sums over all ranks; times and the norm are those of rank 0. ``hook.loss`` is the loss of the line.
         """
         if self._rank == 0:
-            self._log = Log(Path(path), self._core.totals(), self._world)
+            self._watch.log = Log(Path(path), self._view.totals(), self._world)
 
     def close(self) -> None:
         """Ends the thread and the connections. Called when the interpreter exits, which it delays by two seconds at most."""

@@ -38,15 +38,10 @@ class Keep:
 
     def __init__(self, core: _Engine, plan: Plan, codec: str, seed: int, rank: int, world: int) -> None:
         """Nothing is kept yet."""
-        self._core, self._plan, self._codec, self._seed = core, plan, codec, seed
+        self._core, self.plan, self._codec, self._seed = core, plan, codec, seed
         self._rank, self._world = rank, world
         self._groups = [group for group in plan.groups if group.keeps]
         self._apart: dict[str, dict[str, torch.Tensor]] = {what: {} for what in KEPT}
-
-    def norm(self, *, is_sampled: bool = False) -> float:
-        """L2 norm of the residuals, or of a 64th of them."""
-        norm: float = self._core.norm([group.lane for group in self._groups], is_sampled=is_sampled)
-        return norm
 
     def state(self, epoch: int | None) -> dict[str, Any]:
         """As it was after the last step that holds."""

@@ -1,46 +1,65 @@
-"""What the thread of the engine looks at after each step, to tell the user of it."""
+"""What the thread of the engine looks at after each step: whether compression pays, spikes, and the log."""
 
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Sequence
 
-from gradwire._core import _Engine
+import torch
+
+from gradwire import Codec
+from gradwire._core import _View
 
 from ._advice import STEPS, Took, advice
-from ._keep import Keep
+from ._plan import Plan
+from ._record import Log, Now
 from ._spikes import Spikes
 
 
 class Watch:
-    """Whether compression pays, and whether what is kept back has suddenly grown."""
+    """What is seen of a hook. It holds no hook, so the thread that calls it keeps none from ending."""
 
-    def __init__(self, core: _Engine, keep: Keep, elements: int) -> None:
-        """With the number of elements of the whole gradient."""
-        self._core, self._keep, self._elements = core, keep, elements
+    #: Of the engine, which is made after this.
+    view: _View
+
+    def __init__(self, plan: Plan, codec: str, elements: int, world: int) -> None:
+        """With what is compressed, and the number of elements of the whole gradient."""
+        self._plan, self._codec, self._elements, self._world = plan, codec, elements, world
+        #: Of steps that were begun, by number: what is sent how, and the epoch.
+        self.begun: dict[int, tuple[Plan, list[Codec], int | None]] = {}
+        self.log: Log | None = None
+        self.loss: float | None = None
+        self.advice: str | None = None
+        self.spikes = Spikes()
         self._took: list[Took] = []
         self._before = Took(0.0, 0.0, 0.0)
         self._is_advised = False
-        self.advice: str | None = None
-        self.spikes = Spikes()
 
-    def after_step(self, step: int, is_compressed: bool) -> int | None:
-        """After ten compressed steps: how many elements to measure, to see whether dense gradients would be there sooner."""
-        _, scale, lr, _, _ = self._core.progress()
-        # Residuals grow with the scale, and as the learning rate falls.
-        self.spikes.see(step, self._keep.norm(is_sampled=True) * (lr or 1.0) / (scale or 1.0))
-        totals = self._core.totals()
-        now = Took(totals["encode"], totals["exchange"], totals["decode"])
-        before, self._before = self._before, now
-        if not is_compressed or len(self._took) == STEPS:
+    def after_step(self, step: int, seconds: float | None) -> int | None:
+        """After each step; and, if it returned a number of elements, with the seconds that a dense exchange of them takes."""
+        if seconds is not None:
+            totals = self.view.totals()
+            ratio = totals["dense"] / totals["frame"] if totals["frame"] else math.inf
+            self.advice = advice(self._took, self.dense_seconds(seconds), ratio)
             return None
-        self._took.append(Took(now.encode - before.encode, now.exchange - before.exchange, now.decode - before.decode))
-        return self._elements if len(self._took) == STEPS else None
+        # The calling thread may have begun the next step.
+        plan, codecs, epoch = self.begun.pop(step, (self._plan, [], None))
+        _, scale, lr, _, _ = self.view.progress()
+        # Residuals grow with the scale, and as the learning rate falls.
+        self.spikes.see(step, self.norm(is_sampled=True) * (lr or 1.0) / (scale or 1.0))
+        if self.log is not None:
+            self._write_line(self.log, step, codecs, epoch)
+        return self._judge(plan)
 
-    def measured(self, dense_seconds: float) -> None:
-        """What a dense exchange takes."""
-        totals = self._core.totals()
-        ratio = totals["dense"] / totals["frame"] if totals["frame"] else math.inf
-        self.advice = advice(self._took, dense_seconds, ratio)
+    def dense_seconds(self, measured: float) -> float:
+        """What a dense exchange takes, as it was measured."""
+        return measured
+
+    def norm(self, *, is_sampled: bool = False) -> float:
+        """L2 norm of the residuals, or of a 64th of them."""
+        norm: float = self.view.norm([group.lane for group in self._plan.groups if group.keeps], is_sampled=is_sampled)
+        return norm
 
     def news(self, rank: int) -> list[str]:
         """What the user is to be warned of now."""
@@ -49,5 +68,28 @@ class Watch:
             self._is_advised = True
             if rank == 0:
                 news.append(self.advice)
-        spike = self.spikes.tell(self._core.progress()[0] - 1)
+        spike = self.spikes.tell(self.view.progress()[0] - 1)
         return [*news, spike] if spike is not None else news
+
+    def _judge(self, plan: Plan) -> int | None:
+        """After ten compressed steps: how many elements to measure, to see whether dense gradients would be there sooner."""
+        totals = self.view.totals()
+        now = Took(totals["encode"], totals["exchange"], totals["decode"])
+        before, self._before = self._before, now
+        sends_all = all(group.kind == "sum" for group in plan.groups)
+        if plan is not self._plan or sends_all or len(self._took) == STEPS or self._world == 1:
+            return None
+        self._took.append(Took(now.encode - before.encode, now.exchange - before.exchange, now.decode - before.decode))
+        return self._elements if len(self._took) == STEPS else None
+
+    def _write_line(self, log: Log, step: int, codecs: Sequence[Codec], epoch: int | None) -> None:
+        """The training goes on whatever comes of it: a full disk, or a loss that is no number."""
+        _, _, lr, _, last = self.view.progress()
+        densities = [codec.density for codec in codecs if codec.density is not None]
+        target = densities[0] if densities else None
+        loss = self.loss.detach() if isinstance(self.loss, torch.Tensor) else self.loss
+        try:
+            log.write(self.view.totals(), Now(step, self._codec, epoch, loss, lr, self.norm(), target, last == "nothing"))
+        except Exception as error:
+            self.log = None
+            warnings.warn(f"the log ends: {type(error).__name__}: {error}", stacklevel=1)

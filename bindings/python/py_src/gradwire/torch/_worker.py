@@ -6,7 +6,6 @@ import math
 import os
 import time
 import warnings
-import weakref
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -25,7 +24,6 @@ from ._keep import Keep
 from ._meet import mesh_of
 from ._options import Options
 from ._plan import Named, Plan
-from ._record import Log, Now
 from ._stage import Stage, stage_of
 from ._watch import Watch
 from ._word import Word
@@ -63,9 +61,6 @@ class Worker:
         self._codec, self._options = str(Codec(options.codec)), options
         # `None` until `set_epoch` was called: codecs are then as they are after their warm-up.
         self._epoch: int | None = None
-        self._log: Log | None = None
-        self.loss: float | None = None
-        """The loss that the next line of :meth:`log` will hold."""
         self._is_closed = False
         self._exposed = 0.0
         self._pid = os.getpid()
@@ -73,8 +68,6 @@ class Worker:
         self._failure: BaseException | None = None
         self._raised: BaseException | None = None
         self._active = self._plan
-        # Of steps that were begun, by number: what is sent how.
-        self._begun: dict[int, tuple[Plan, list[Codec]]] = {}
         # The gradients of buckets that stay where they are.
         self._lent: dict[int, Lent] = {}
 
@@ -97,9 +90,10 @@ class Worker:
             self._clip = Clip(options.clip_norm, Word(len(lanes), self._rank, self._world, 1))
             lanes.append(self._clip.word.lane)
         names = [tensor.name for tensor in self._tensors]
-        self._core = _Engine(mesh, lanes, names, _weakly(self._after_step), options.seed, options.timeout)
+        self._watch = Watch(self._plan, self._codec, sum(tensor.parameter.numel() for tensor in self._tensors), self._world)
+        self._core = _Engine(mesh, lanes, names, self._watch.after_step, options.seed, options.timeout)
+        self._view = self._watch.view = self._core.view()
         self._keep = Keep(self._core, self._plan, self._codec, options.seed, self._rank, self._world)
-        self._watch = Watch(self._core, self._keep, sum(tensor.parameter.numel() for tensor in self._tensors))
 
     # What the calling thread does.
 
@@ -130,7 +124,7 @@ class Worker:
             except BaseException as interrupt:
                 # It is raised at the end of backward.
                 self._raised = self._raised or interrupt
-                self._core.break_off(f"step {self._core.progress()[0]}: the wait for it was interrupted")
+                self._core.break_off(f"step {self._view.progress()[0]}: the wait for it was interrupted")
         if self._error() is None:
             clip.clip(jobs, self._stage)
         for job in jobs:
@@ -181,13 +175,13 @@ class Worker:
 
     def _open(self, job: Bucket) -> Any:
         """What the step is that begins with this bucket."""
-        step, _, _, is_under_way, _ = self._core.progress()
+        step, _, _, is_under_way, _ = self._view.progress()
         if is_under_way and self._error() is None:
             warnings.warn(f"step {step} ended before all gradients were there, and is repeated", stacklevel=3)
         self._active = self._dense if step < self._options.start_step else self._plan
         density = job.density if job.failure is None else None
         codecs = [self._codec_now(group.codec, density) for group in self._active.groups]
-        self._begun[step] = self._active, codecs
+        self._watch.begun[step] = self._active, codecs, self._epoch
         told = (job.scale, job.lr, [str(codec) for codec in codecs], self._discarded)
         self._agreed = zlib.crc32(repr(told).encode())
         return [group.lane for group in self._active.groups], codecs, job.scale, job.lr
@@ -206,7 +200,7 @@ class Worker:
     def _hashed(self, job: Bucket) -> list[torch.Tensor]:
         """The parameters, if they are to be compared now; those of idle ranks are old."""
         every = self._options.check_every
-        if job.index or not every or job.is_idle or self._core.progress()[0] % every:
+        if job.index or not every or job.is_idle or self._view.progress()[0] % every:
             return []
         return [self._stage.to_host(tensor.parameter).detach().contiguous() for tensor in self._tensors]
 
@@ -232,7 +226,7 @@ class Worker:
                 job.scale = float(self._options.scaler.get_scale())
             if self._options.optimizer is not None:
                 job.lr = float(self._options.optimizer.param_groups[0]["lr"])
-            job.density = self._options.density_at(self._core.progress()[0])
+            job.density = self._options.density_at(self._view.progress()[0])
 
     def _finish(self) -> None:
         started = time.perf_counter()
@@ -246,7 +240,7 @@ class Worker:
         try:
             self._wait(for_means=True)
         except BaseException:
-            self._core.break_off(f"step {self._core.progress()[0]}: the wait for it was interrupted")
+            self._core.break_off(f"step {self._view.progress()[0]}: the wait for it was interrupted")
             raise
         failure = self._error()
         if failure is not None:
@@ -265,7 +259,7 @@ class Worker:
 
     def _settle(self) -> None:
         """Waits for what is done behind a step; not for a step under way, whose buckets or ranks may never come."""
-        if not self._core.progress()[3]:
+        if not self._view.progress()[3]:
             self._wait()
 
     def _is_forked(self) -> bool:
@@ -274,7 +268,7 @@ class Worker:
     def _error(self) -> BaseException | None:
         """What has ended the exchange."""
         if self._failure is None and (told := self._core.failure()) is not None:
-            self._failure = self._raised or error_of(told, self._core.progress()[0], self._options.timeout)
+            self._failure = self._raised or error_of(told, self._view.progress()[0], self._options.timeout)
         return self._failure
 
     # What the thread of the engine calls, where gradients are not as codecs read them.
@@ -303,36 +297,6 @@ class Worker:
             elif job.lent is not None:
                 job.lent.copy_out()
                 self._stage.store(job.host, job.gradients)
-
-    def _after_step(self, step: int, seconds: float | None) -> int | None:
-        """After each step; and, if it returned a number of elements, with the seconds that a dense exchange of them takes."""
-        if seconds is not None:
-            self._watch.measured(self._dense_seconds(seconds))
-            return None
-        # The calling thread may have begun the next step.
-        plan, codecs = self._begun.pop(step, (self._active, []))
-        sends_all = all(group.kind == "sum" for group in plan.groups)
-        wanted = self._watch.after_step(step, plan is self._plan and not sends_all and self._world > 1)
-        if self._log is not None:
-            self._write_line(self._log, step, codecs)
-        return wanted
-
-    def _dense_seconds(self, measured: float) -> float:
-        """What a dense exchange takes, as it was measured."""
-        return measured
-
-    def _write_line(self, log: Log, step: int, codecs: Sequence[Codec]) -> None:
-        """The training goes on whatever comes of it: a full disk, or a loss that is no number."""
-        _, _, lr, _, last = self._core.progress()
-        densities = [codec.density for codec in codecs if codec.density is not None]
-        target = densities[0] if densities else None
-        norm = self._keep.norm()
-        loss = self.loss.detach() if isinstance(self.loss, torch.Tensor) else self.loss
-        try:
-            log.write(self._core.totals(), Now(step, self._codec, self._epoch, loss, lr, norm, target, last == "nothing"))
-        except Exception as error:
-            self._log = None
-            warnings.warn(f"the log ends: {type(error).__name__}: {error}", stacklevel=1)
 
 
 def _settings(tensors: Sequence[Named], options: Options, more: Mapping[str, Any]) -> dict[str, Any]:
@@ -369,14 +333,3 @@ def _done(job: Bucket) -> Callable[[bytes], None]:
 def _bytes_at(tensor: torch.Tensor) -> tuple[int, int]:
     """Where a contiguous tensor is."""
     return tensor.data_ptr(), tensor.numel() * tensor.element_size()
-
-
-def _weakly(method: Callable[[int, float | None], int | None]) -> Callable[[int, float | None], int | None]:
-    """A call of a method whose object may go meanwhile: the thread of the engine does not keep it."""
-    reference = weakref.WeakMethod(method)
-
-    def call(step: int, seconds: float | None) -> int | None:
-        found = reference()
-        return found(step, seconds) if found is not None else None
-
-    return call
