@@ -64,6 +64,8 @@ torch_gigabytes=10
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$root"
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target}
+# Panics say where they are without it.
+export CARGO_PROFILE_DEV_DEBUG=0
 export CARGO_INCREMENTAL=0 CARGO_TERM_COLOR=never CARGO_TERM_PROGRESS_WHEN=never
 logs=$CARGO_TARGET_DIR/ci
 notes=$logs/notes
@@ -316,23 +318,19 @@ check_study() {
 
 # In the release profile throughout: the trainer's tensor library is compiled for it already, and bindgen only once then.
 check_mpi() {
-  need_c_compiler
-  need_command mpicc libopenmpi-dev openmpi-bin libclang-dev
+  need_networks
   need_command mpirun openmpi-bin
-  need_libclang
   need_component clippy
-  local with=(-p gradwire-transports -p gradwire-trainer)
-  with+=(--features "gradwire-transports/mpi,gradwire-transports/conformance,gradwire-trainer/mpi")
-  cargo clippy --release --all-targets "${with[@]}" -- -D warnings
-  cargo test --release --no-run --test mpi "${with[@]}"
+  cargo clippy --release --all-targets "${networks[@]}" -- -D warnings
+  cargo clippy --release -p gradwire-trainer --features mpi -- -D warnings
+  cargo test --release --no-run --test mpi "${networks[@]}"
   timeout -k 3 "$mpi_seconds" cargo test --release --lib mpi -p gradwire-transports --features mpi
-  timeout -k 3 "$mpi_seconds" cargo test --release --no-fail-fast --test mpi "${with[@]}" -- --nocapture
+  timeout -k 3 "$mpi_seconds" cargo test --release --no-fail-fast --test mpi "${networks[@]}" -- --nocapture
 }
 
 # With the system's libzmq, which .cargo/config.toml names. One of the tests asserts that it has CURVE.
 check_zmq() {
-  need_c_compiler
-  need_library zmq libzmq3-dev
+  need_networks
   need_component clippy
   cargo clippy -p gradwire-transports --all-targets --features zmq,conformance -- -D warnings
   cargo test -p gradwire-transports --features zmq --no-run
@@ -341,9 +339,10 @@ check_zmq() {
   timeout -k 5 "$zmq_seconds" cargo run -p gradwire-transports --features zmq --example parameter_server
   RUSTDOCFLAGS="-D warnings" cargo doc --release --no-deps --lib -p gradwire-transports --features conformance,zmq
   check_with_oldest_compiler transports gradwire-transports --features zmq
-  cargo clippy --release -p gradwire-trainer --all-targets --features zmq -- -D warnings
-  cargo test --release -p gradwire-trainer --features zmq --test remote --no-run
-  timeout -k 5 "$zmq_seconds" cargo test --release -p gradwire-trainer --features zmq --test remote
+  cargo clippy --release --all-targets "${networks[@]}" -- -D warnings
+  cargo clippy --release -p gradwire-trainer --features zmq -- -D warnings
+  cargo test --release --test remote "${networks[@]}" --no-run
+  timeout -k 5 "$zmq_seconds" cargo test --release --test remote "${networks[@]}"
 }
 
 check_simulate() {
@@ -897,6 +896,16 @@ need_library() {
 }
 
 is_linkable() { echo 'int main(void) { return 0; }' | cc -x c - -Wl,--no-as-needed "-l$1" -o /dev/null 2>/dev/null; }
+
+# What needs the libraries of both networks: the trainer is compiled once for both checks.
+networks=(-p gradwire-transports -p gradwire-trainer)
+networks+=(--features "gradwire-transports/mpi,gradwire-transports/zmq,gradwire-transports/conformance,gradwire-trainer/mpi,gradwire-trainer/zmq")
+need_networks() {
+  need_c_compiler
+  need_command mpicc libopenmpi-dev openmpi-bin libclang-dev
+  need_libclang
+  need_library zmq libzmq3-dev
+}
 
 # The header translator of the MPI binding loads it while it runs.
 need_libclang() {
