@@ -43,6 +43,12 @@ impl Link {
         hops * self.latency_s + self.busy_s(hops * dense_bytes)
     }
 
+    /// Seconds of an all-reduce by owners: 2α + 2(N−1)/N · B/BW. All shares are sent at once, and after them
+    /// all sums.
+    pub fn owners_all_reduce_s(&self, world: usize, dense_bytes: f64) -> f64 {
+        2.0 * self.if_any(world) + self.busy_s(ring_bytes(world, dense_bytes))
+    }
+
     /// Seconds until every rank has the frames of all: α + (N−1)·b/BW. All are sent at once, so that the
     /// latency counts once.
     pub fn all_gather_s(&self, world: usize, frame_bytes: f64) -> f64 {
@@ -76,7 +82,7 @@ impl Link {
     }
 }
 
-/// Bytes that each rank sends, and receives, in a ring all-reduce: 2(N−1)/N · B.
+/// Bytes that each rank sends, and receives, in an all-reduce by a ring or by owners: 2(N−1)/N · B.
 pub fn ring_bytes(world: usize, dense_bytes: f64) -> f64 {
     if world == 0 { 0.0 } else { 2.0 * peers(world) / world as f64 * dense_bytes }
 }
@@ -187,6 +193,15 @@ mod tests {
         let link = Link { latency_s: 1e-3, bytes_per_s: 12.5e6, burst_bytes: 0.0 };
         assert_close(link.ring_all_reduce_s(4, 10e6), 1.206);
         assert_eq!(ring_bytes(4, 10e6), 15e6);
+    }
+
+    #[test]
+    fn owners_move_the_bytes_of_a_ring_with_two_latencies() {
+        // 4 ranks, 10 MB, 12.5 MB/s, 1 ms: 2 ms and 1.2 s.
+        let link = Link { latency_s: 1e-3, bytes_per_s: 12.5e6, burst_bytes: 0.0 };
+        assert_close(link.owners_all_reduce_s(4, 10e6), 1.202);
+        assert_close(link.owners_all_reduce_s(2, 10e6), link.ring_all_reduce_s(2, 10e6));
+        assert_eq!(link.owners_all_reduce_s(1, 10e6), 0.0);
     }
 
     #[test]

@@ -6,8 +6,9 @@ use gradwire::plan::Plan;
 use gradwire::rules::Rules;
 use gradwire::{Grad, Layout, Memory, Source, StepKey};
 use gradwire_transports::collective::Wire;
+use gradwire_transports::cost::ring_bytes;
 use gradwire_transports::exchange::{Exchange, Route};
-use gradwire_transports::{Deadline, Transport, local};
+use gradwire_transports::{Counters, Deadline, Transport, local};
 use half::bf16;
 
 /// Values of very different size, so that the order of a sum shows.
@@ -19,6 +20,17 @@ fn gradient(rank: u32, at: usize) -> f32 {
 
 /// The mean of a step at every rank. Elements are those of the places.
 fn means(world: u32, rules: &str, route: &Route, parts: usize, places: &[usize]) -> Vec<Vec<f32>> {
+    means_and_traffic(world, rules, route, parts, places).into_iter().map(|(mean, _)| mean).collect()
+}
+
+/// The same with what each rank sent and received.
+fn means_and_traffic(
+    world: u32,
+    rules: &str,
+    route: &Route,
+    parts: usize,
+    places: &[usize],
+) -> Vec<(Vec<f32>, Counters)> {
     let ranks = local::world(world).into_iter().map(|mut end| {
         let (route, places, rules) = (route.clone(), places.to_vec(), Rules::parse(rules).unwrap());
         thread::spawn(move || {
@@ -31,7 +43,7 @@ fn means(world: u32, rules: &str, route: &Route, parts: usize, places: &[usize])
             let mut mean = vec![f32::NAN; grad.len()];
             exchange.start(&mut end, key, Grad::F32(&grad), memory.as_mut(), by).unwrap();
             exchange.finish(&mut end, &mut mean, memory.as_mut(), by).unwrap();
-            mean
+            (mean, end.counters())
         })
     });
     let ranks: Vec<_> = ranks.collect();
@@ -87,6 +99,29 @@ fn long_payloads_have_the_same_sums() {
                     assert_eq!(differs, None, "{world} ranks, {rules}, {route:?}");
                 }
             }
+        }
+    }
+}
+
+/// Also of long payloads, which are cut. Besides them, each message has the byte of its version. No rank
+/// sends more than an element of each cut more than another.
+#[test]
+fn the_bytes_of_a_step_are_those_of_the_cost_model() {
+    for (route, element_bytes) in [(EXACT, 4), (NARROW, 2)] {
+        for (world, len) in [(1, 100), (2, 1), (3, 1000), (4, 300_001), (7, 300_001)] {
+            let places: Vec<usize> = (0..len).map(|at| at % 1009).collect();
+            let all = means_and_traffic(world, "none", &route, 1, &places);
+            let without_versions = |(_, moved): &(_, Counters)| moved.up.payload_bytes - moved.up.messages;
+            let sent: Vec<u64> = all.iter().map(without_versions).collect();
+            let each = ring_bytes(world as usize, (element_bytes * len) as f64);
+            assert_eq!(
+                sent.iter().sum::<u64>(),
+                (f64::from(world) * each).round() as u64,
+                "{world}: {sent:?}"
+            );
+            let cuts = all[0].1.up.messages / 2 / u64::from(world - 1).max(1);
+            let room = (element_bytes as u64 * cuts * u64::from(world)) as f64;
+            assert!(sent.iter().all(|&sent| (sent as f64 - each).abs() <= room), "{world}: {sent:?}, {each}");
         }
     }
 }
