@@ -237,7 +237,7 @@ mod tests {
     fn numbered_errors() -> Vec<(gw_result, String)> {
         let source = concat!(
             include_str!("../../../core/src/error.rs"),
-            include_str!("../../../transports/src/exchange/error.rs")
+            include_str!("../../../transports/src/exchange/error/code.rs")
         );
         let lines = source.lines().filter_map(|line| line.trim().strip_prefix("Self::")?.split_once(" => "));
         let numbered = lines.filter_map(|(variant, number)| {

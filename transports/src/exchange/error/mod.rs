@@ -1,6 +1,7 @@
 //! What can go wrong on the way from gradients to a mean.
 
-use std::fmt;
+mod code;
+mod text;
 
 use gradwire::plan::PlanError;
 use gradwire::{DecodeError, EncodeError};
@@ -227,159 +228,12 @@ impl ExchangeError {
                 | Self::NoQuorum { void: Some(_), .. }
         )
     }
-}
-
-impl ExchangeError {
-    /// The number of this kind of error, for callers without Rust's enums. A number never changes its
-    /// meaning; those of exchanges are 301 to 399. An error of encoding or decoding has
-    /// [its own](EncodeError::code).
-    #[must_use]
-    pub fn code(&self) -> u32 {
-        match self {
-            Self::Encode(error) => error.code(),
-            Self::Frame { error, .. } => error.code(),
-            Self::NotGivenBack { cause, .. } => cause.code(),
-            Self::NotLinear { .. } => 301,
-            Self::NoFrames { .. } => 302,
-            Self::RoundsFirst { .. } => 303,
-            Self::NoDownlink { .. } => 304,
-            Self::TooManyWorkers { .. } => 305,
-            Self::NotSparse { .. } => 306,
-            Self::NoSenders { .. } => 307,
-            Self::OtherMemory { .. } => 308,
-            Self::Conflict { .. } => 309,
-            Self::OneMessage => 310,
-            Self::Packets => 311,
-            Self::NormCap { .. } => 312,
-            Self::CappedPackets => 313,
-            Self::Gossip { .. } => 314,
-            Self::NotGossip { .. } => 315,
-            Self::Busy => 316,
-            Self::NotStarted => 317,
-            Self::Downlink(_) => 318,
-            Self::WrongStep { .. } => 319,
-            Self::WrongUnits { .. } => 320,
-            Self::NonFiniteMean { .. } => 321,
-            Self::Void { .. } => 322,
-            Self::NonFinitePayload { .. } => 323,
-            Self::NoSum { .. } => 324,
-            Self::NotAgreed { .. } => 325,
-            Self::Undecided { .. } => 326,
-            Self::NoQuorum { .. } => 327,
-            Self::BadVerdict { .. } => 328,
-            Self::NoParts { .. } => 329,
-            Self::BadPart { .. } => 330,
-            Self::OtherVersion { .. } => 331,
-            Self::Failed { .. } => 332,
-            Self::Transport(TransportError::Timeout { .. }) => 351,
-            Self::Transport(TransportError::NoRoom { .. }) => 352,
-            Self::Transport(TransportError::Disconnected { .. }) => 353,
-            Self::Transport(_) => 354,
-        }
-    }
 
     /// The same, unless a frame could not be given back because of it.
     pub(super) fn unless_given_back(self, given: Result<(), DecodeError>) -> Self {
         match given {
             Ok(()) => self,
             Err(error) => Self::NotGivenBack { error, cause: Box::new(self) },
-        }
-    }
-}
-
-impl fmt::Display for ExchangeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotLinear { codec } => {
-                write!(f, "{codec} frames cannot be summed: use all-gather or a server")
-            }
-            Self::NoFrames { codec } => {
-                write!(f, "{codec} has rounds of sums and no frames: use all-reduce")
-            }
-            Self::RoundsFirst { codec } => {
-                write!(f, "{codec} has rounds of all ranks before its frame: use all-gather")
-            }
-            Self::NoDownlink { codec } => {
-                write!(f, "{codec} for the way back of the mean: only a server sends one back")
-            }
-            Self::TooManyWorkers { codec, workers, most } => {
-                write!(f, "{codec}: the sum of {workers} workers may not fit its words, that of {most} does; use fewer levels")
-            }
-            // Some of these codecs can be summed and others cannot; these two routes take both.
-            Self::NotSparse { codec } => {
-                write!(f, "{codec} frames are not sparse: use all-gather or a server")
-            }
-            Self::NoSenders { why } => write!(f, "no mean over senders: {why}"),
-            Self::OtherMemory { codec } => {
-                write!(f, "{codec} keeps other things in the memory than the codec before it: begin a new exchange with it")
-            }
-            Self::Conflict { codec, why } => write!(f, "{codec} cannot follow the codec before it: {why}"),
-            Self::OneMessage => f.write_str(
-                "no pipeline: a step is one message here; several go with all-gather, sparse all-reduce and the ring of all-reduce",
-            ),
-            Self::Packets => write!(
-                f,
-                "max_packet_bytes: only a server can tell all workers which packets arrived; use that exchange"
-            ),
-            Self::NormCap { multiple } => {
-                write!(f, "norm cap {multiple}: not a finite multiple of at least 1")
-            }
-            Self::CappedPackets => write!(
-                f,
-                "norm cap: packets are added before the norm of all is known; leave out max_packet_bytes or the cap"
-            ),
-            Self::Gossip { codec } => {
-                write!(f, "{codec} is a gossip codec: it makes no mean over all workers")
-            }
-            Self::NotGossip { codec } => {
-                write!(f, "{codec} is no gossip codec: it makes a mean over all workers")
-            }
-            Self::NoParts { route } => {
-                write!(f, "no parts that are added one by one over {route}: use all-gather or owners")
-            }
-            Self::BadPart { why } => write!(f, "part not added: {why}"),
-            Self::OtherVersion { rank, theirs, own } => write!(
-                f,
-                "{rank} exchanges by version {theirs}, this rank by version {own}: use one release at all ranks"
-            ),
-            Self::Failed { rank, text } => write!(f, "{rank} failed: {text}"),
-            Self::Busy => write!(f, "the step before this one is not finished"),
-            Self::NotStarted => write!(f, "no step was started"),
-            Self::Encode(error) => write!(f, "gradient not encoded: {error}"),
-            Self::Downlink(error) => write!(f, "mean not encoded for its way back: {error}"),
-            Self::Transport(error) => write!(f, "{error}"),
-            Self::Frame { rank, error } => write!(f, "frame of {rank} refused: {error}"),
-            Self::WrongStep { rank, frame, own } => {
-                write!(f, "frame of {rank} belongs to step {frame}, this rank is at step {own}")
-            }
-            Self::WrongUnits { rank } => {
-                write!(f, "frame of {rank} has another codec, other units or another divisor")
-            }
-            Self::NonFiniteMean { index, rank: Some(rank) } => {
-                write!(f, "mean not finite at coordinate {index} with the frame of {rank}")
-            }
-            Self::NonFiniteMean { index, rank: None } => write!(f, "mean not finite at coordinate {index}"),
-            Self::Void { rank, index } => {
-                write!(f, "step void: the gradient of {rank} cannot be sent, its coordinate {index} is to blame")
-            }
-            Self::NonFinitePayload { rank, index } => {
-                write!(f, "payload of {rank} not finite at element {index}")
-            }
-            Self::NoSum { rank } => write!(f, "{rank} refused a part of its coordinates, and has no sum"),
-            Self::NotAgreed { rank } => write!(f, "{rank} has no mean, so the step failed at all ranks"),
-            Self::Undecided { missing } => write!(
-                f,
-                "{missing} did not say how the step ended, and nobody else did: others may have used the mean; fetch the parameters anew"
-            ),
-            Self::NoQuorum { arrived, quorum, void, .. } => {
-                write!(f, "{arrived} good frames in time, {quorum} needed")?;
-                let Some((rank, index)) = void else { return Ok(()) };
-                write!(f, "; the gradient of {rank} cannot be sent, its coordinate {index} is to blame")
-            }
-            Self::NotGivenBack { error, cause } => {
-                write!(f, "{cause}; own frame not given back to the memory, what it holds is lost: {error}")
-            }
-            Self::BadVerdict { server } => write!(f, "answer of server {server} makes no sense"),
         }
     }
 }
