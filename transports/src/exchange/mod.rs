@@ -147,6 +147,7 @@ mod own;
 mod owners;
 mod packet_set;
 mod packets;
+mod part_route;
 mod parts;
 mod payload;
 mod pipeline;

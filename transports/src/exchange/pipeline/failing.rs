@@ -5,7 +5,7 @@ use gradwire::{DecodeError, Grad, Memory};
 use super::{CUT, Phase, Pipeline};
 use crate::exchange::ending;
 use crate::exchange::error::ExchangeError;
-use crate::exchange::parts::InParts;
+use crate::exchange::part_route::InParts;
 use crate::exchange::port::Care;
 use crate::exchange::report::{Progress, Work};
 use crate::exchange::step::Step;
