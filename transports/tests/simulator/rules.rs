@@ -86,6 +86,7 @@ pub(crate) fn check(schedule: &Schedule) -> Seen {
         same_parts(schedule, &ends, &mut seen);
         told(schedule, &ends);
         agree(schedule, &ends);
+        keeps_means(schedule, &ends);
         applied(schedule, &ends);
     }
     seen
@@ -137,9 +138,13 @@ fn same_parts(schedule: &Schedule, ends: &[(Rank, &End)], seen: &mut Seen) {
     }
 }
 
-/// Where nothing is lost, no rank goes on when another one says that it fails.
+/// Where nothing is lost, no rank goes on when another one says that it fails, or that its gradient cannot be
+/// encoded.
 fn told(schedule: &Schedule, ends: &[(Rank, &End)]) {
-    let says = |(rank, end): &(Rank, &End)| matches!(&end.outcome, Err(ExchangeError::Failed { rank: by, .. }) if by == rank);
+    let says = |(rank, end): &(Rank, &End)| match &end.outcome {
+        Err(ExchangeError::Failed { rank: by, .. }) => by == rank,
+        outcome => matches!(outcome, Err(ExchangeError::Encode(_))),
+    };
     if schedule.is_lossy || schedule.ends_with_failure || !ends.iter().any(says) {
         return;
     }
@@ -218,14 +223,25 @@ fn conserves(schedule: &Schedule, rank: Rank, end: &End) {
     }
 }
 
+/// A server keeps of a mean what it does not send, and what it kept before where its step fails. No worker
+/// keeps any of it.
+fn keeps_means(schedule: &Schedule, ends: &[(Rank, &End)]) {
+    for (rank, end) in ends {
+        let [before, after] = &end.downlink;
+        let is_server = schedule.is_served && *rank == Rank(0);
+        let is_same = before == after || is_server && end.outcome.is_ok();
+        assert!(is_same, "{rank} keeps {after:?} of means, and kept {before:?}: {:?}", end.outcome);
+    }
+}
+
 /// The mean of what all ranks sent, if each of them has it.
 fn applied(schedule: &Schedule, ends: &[(Rank, &End)]) {
-    let Some(Ok((mean, report))) = ends.first().map(|(_, end)| &end.outcome) else { return };
+    let Some((_, End { outcome: Ok((mean, report)), downlink, .. })) = ends.first() else { return };
     // A worker that missed the server's answer has taken back what was applied.
     let who = report.contributors.as_slice();
     let mut ends = ends.iter().filter(|(rank, end)| who.contains(rank) && end.outcome.is_ok());
     let ends: Vec<_> = ends.by_ref().collect();
-    if ends.len() < who.len() || !schedule.is_plain {
+    if ends.len() < who.len() || !schedule.is_whole {
         return;
     }
     let world = who.len();
@@ -236,8 +252,11 @@ fn applied(schedule: &Schedule, ends: &[(Rank, &End)]) {
         let sent_by =
             |end: &End| f64::from(end.before[at]) + f64::from(end.grad[at]) - f64::from(end.after[at]);
         let sent: f64 = ends.iter().map(|(_, end)| sent_by(end)).sum();
-        let off = (f64::from(*mean) * world as f64 - sent).abs();
+        // What a server sent of the mean, and what it keeps of it.
+        let [before, after] = [0, 1].map(|time| f64::from(downlink[time][at]));
+        let all = f64::from(*mean) + after - before;
+        let off = (all * world as f64 - sent).abs();
         let bound = f64::from(largest) * schedule.rounding;
-        assert!(off <= bound, "{mean} was applied {world} times at {at}, {sent} was sent");
+        assert!(off <= bound, "{mean} was applied {world} times at {at}, {after} is kept, {sent} was sent");
     }
 }

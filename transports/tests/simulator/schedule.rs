@@ -34,12 +34,6 @@ impl Case {
             Err(_) => Plan::of_rules(&Rules::parse(self.rules).unwrap(), &layout.as_ref()),
         }
     }
-
-    /// Whether the mean travels as it is.
-    fn has_plain_downlink(&self) -> bool {
-        let Route::Server(options) = &self.route else { return true };
-        options.downlink.codec == gradwire::Codec::NONE
-    }
 }
 
 /// Bytes of early messages of each sender.
@@ -68,6 +62,8 @@ pub(crate) struct Peer {
     pub(crate) grad: Vec<f32>,
     pub(crate) mean: Vec<f32>,
     pub(crate) before: Vec<f32>,
+    /// What a server kept of its means before the step.
+    downlink: Vec<f32>,
     pub(crate) stage: Stage,
     pub(crate) step: u64,
     by: u64,
@@ -89,12 +85,22 @@ pub(crate) struct Peer {
     pub(crate) heard: Vec<(Rank, Tag, Vec<u8>)>,
 }
 
+impl Peer {
+    /// What a server has not sent yet of its means.
+    fn kept_of_means(&mut self) -> Vec<f32> {
+        let memory = self.exchange.downlink_memory();
+        memory.map_or_else(|| vec![0.0; layout().len()], |memory| memory.residual().to_vec())
+    }
+}
+
 /// How a step ended at a rank.
 pub(crate) struct End {
     pub(crate) outcome: Result<(Vec<f32>, Report), ExchangeError>,
     pub(crate) grad: Vec<f32>,
     pub(crate) before: Vec<f32>,
     pub(crate) after: Vec<f32>,
+    /// What a server kept of its means before and after the step.
+    pub(crate) downlink: [Vec<f32>; 2],
     pub(crate) given: Vec<Option<Vec<u32>>>,
     /// How many votes and words it had been given by then.
     pub(crate) heard: usize,
@@ -111,8 +117,8 @@ pub(crate) struct Schedule {
     pub(crate) has_deaths: bool,
     /// Whether rank 0 makes the mean.
     pub(crate) is_served: bool,
-    /// Whether the mean is what was sent, each coordinate by the same ranks.
-    pub(crate) is_plain: bool,
+    /// Whether each coordinate of the mean was sent by the same ranks.
+    pub(crate) is_whole: bool,
     /// Whether a memory keeps a coordinate.
     pub(crate) keeps: Vec<bool>,
     pub(crate) rounding: f64,
@@ -186,6 +192,7 @@ impl Schedule {
                 grad,
                 mean,
                 before,
+                downlink: Vec::new(),
                 stage,
                 step: 0,
                 by: 0,
@@ -218,7 +225,7 @@ impl Schedule {
             ends_with_failure: has_deaths || !is_lossy && stranger.is_some(),
             has_deaths,
             is_served,
-            is_plain: !has_packets && case.has_plain_downlink(),
+            is_whole: !has_packets,
             keeps,
             rounding: case.rounding,
             steps: 1 + draws.below(3),
@@ -348,6 +355,7 @@ impl Schedule {
         }
         peer.before =
             peer.memory.as_ref().map_or_else(|| vec![0.0; len], |memory| memory.residual().to_vec());
+        peer.downlink = peer.kept_of_means();
         let membership = Membership { epoch: 0, ranks };
         let setting = Setting { rank: peer.rank, membership, is_fail_stop: !self.is_lossy };
         let by = now.saturating_add(patience);
@@ -482,7 +490,8 @@ impl Schedule {
             peer.memory.as_ref().map_or_else(|| vec![0.0; peer.grad.len()], |m| m.residual().to_vec());
         let (grad, before) = (std::mem::take(&mut peer.grad), std::mem::take(&mut peer.before));
         let (given, heard) = (std::mem::take(&mut peer.given), peer.heard.len());
-        peer.ends.push(End { outcome, grad, before, after, given, heard });
+        let downlink = [std::mem::take(&mut peer.downlink), peer.kept_of_means()];
+        peer.ends.push(End { outcome, grad, before, after, downlink, given, heard });
         peer.step += 1;
         let leaves = self.ends_with_failure && peer.ends.last().is_some_and(|end| end.outcome.is_err());
         peer.stage = if peer.step == self.steps || leaves {
