@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from ranks import Net, ddp, loss_of, parameters, results
 
@@ -32,3 +34,36 @@ def test_a_compiled_model_is_exchanged_like_any_other() -> None:
     assert eager == plain
     first, second = results(2, compiled, "aot_eager")
     assert first == second
+
+
+def names_of(rank: int, world: int) -> dict[str, Any]:
+    """A state of before and after `torch.compile`, which puts a word of its own into names; and one with that word in it."""
+    inner = Net()
+    state = None
+    found: dict[str, Any] = {"residuals": []}
+    for model, rule in ((inner, "embed.*"), (torch.compile(inner, backend="eager"), "_orig_mod.embed.*")):
+        parallel = ddp(model, bucket_cap_mb=1)
+        hook = gradwire.torch.compress(parallel, "topk:density=0.05", rules={rule: "none"})
+        if state is not None:
+            hook.load_state_dict(state)
+            found["continued"] = float((hook.residual("inner.weight") - state["residual"]["inner.weight"]).abs().sum())
+        loss_of(parallel, 0, rank).backward()
+        state = hook.state_dict()
+        found["residuals"].append(sorted(state["residual"]))
+        hook.close()
+    old = {
+        **state,
+        "residual": {f"_orig_mod.{name}": one for name, one in state["residual"].items()},
+        "groups": [{**one, "names": [f"_orig_mod.{name}" for name in one["names"]]} for one in state["groups"]],
+    }
+    hook = gradwire.torch.compress(ddp(Net(), bucket_cap_mb=1), "topk:density=0.05", rules={"embed.*": "none"})
+    hook.load_state_dict(old)
+    found["old"] = float((hook.residual("inner.weight") - state["residual"]["inner.weight"]).abs().sum())
+    return found
+
+
+def test_names_and_states_are_those_of_the_model_that_is_not_compiled() -> None:
+    for found in results(2, names_of):
+        assert found["residuals"][0] == found["residuals"][1]
+        assert "embed.weight" not in found["residuals"][0]
+        assert (found["continued"], found["old"]) == (0.0, 0.0)

@@ -13,13 +13,15 @@ from gradwire import Codec, Layout, Memory
 
 Unit: TypeAlias = tuple[int, int, int, bool]
 Kind: TypeAlias = Literal["frames", "rounds", "sum"]
+# What `torch.compile` puts into the names of parameters.
+_COMPILED = "_orig_mod."
 #: Where tensors of this package are made, whatever torch.set_default_device says. Types are said everywhere, too.
 CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, eq=False)
 class Named:
-    """A parameter that is trained: its name, and its position among all parameters of the model."""
+    """A parameter that is trained: its plain name, and its position among all parameters of the model."""
 
     name: str
     position: int
@@ -130,7 +132,7 @@ class Plan:
         default = codec_of(spelling, dense_below)
         ruled = {pattern: _ruled(pattern, rule, dense_below) for pattern, rule in rules.items()}
         for tensor in tensors:
-            pattern = next((pattern for pattern in rules if fnmatchcase(tensor.name, pattern)), None)
+            pattern = next((pattern for pattern in rules if fnmatchcase(tensor.name, plain(pattern))), None)
             matched.add(pattern or "")
             codec = default if pattern is None else ruled[pattern]
             sorted_out.setdefault(str(codec), (codec, []))[1].append(tensor)
@@ -189,7 +191,7 @@ def trained(places: Iterable[tuple[int, str, torch.nn.Parameter]], *, allow_unte
         if parameter.dtype not in (torch.float32, torch.float16, torch.bfloat16):
             raise ValueError(f"{name}: expected float32, float16 or bfloat16, got {parameter.dtype}")
         if parameter.numel():
-            named.append(Named(name, position, parameter))
+            named.append(Named(plain(name), position, parameter))
     if not named:
         raise ValueError("the model has no parameter that is trained")
     return named
@@ -204,6 +206,11 @@ def _check_device(name: str, device: torch.device, allow_untested: bool) -> None
             "or move the model to the CPU"
         )
     raise ValueError(f"{name}: it is on {device}; expected the CPU (or CUDA, with allow_untested=True)")
+
+
+def plain(name: str) -> str:
+    """The name of a parameter as it is where nothing is compiled."""
+    return name.replace(_COMPILED, "")
 
 
 def is_plain(gradient: torch.Tensor) -> bool:

@@ -11,7 +11,7 @@ import torch
 from gradwire import Codec, Memory
 
 from ._options import LARGEST_SEED, real, spelling, type_error, whole
-from ._plan import Group
+from ._plan import Group, plain
 
 VERSION = 1
 #: What is kept for each tensor.
@@ -137,9 +137,10 @@ def _group(of: str, group: object, state: State) -> State:
     Codec(at["codec"])
     if not isinstance(at["names"], list | tuple) or not all(isinstance(name, str) for name in at["names"]):
         raise type_error(f"{of}: names", at["names"], "a list of names")
-    _check_names(f"{of}: residual", at["names"], state["residual"], "nothing is there for")
-    if any(name in state["momentum"] for name in at["names"]):
-        _check_names(f"{of}: momentum", at["names"], state["momentum"], "nothing is there for")
+    names = [plain(name) for name in at["names"]]
+    _check_names(f"{of}: residual", names, state["residual"], "nothing is there for")
+    if any(name in state["momentum"] for name in names):
+        _check_names(f"{of}: momentum", names, state["momentum"], "nothing is there for")
     states = at["states"]
     if not isinstance(states, list | tuple):
         raise type_error(f"{of}: states", states, "a list")
@@ -151,7 +152,7 @@ def _group(of: str, group: object, state: State) -> State:
         raise ValueError(f"{of}: factors: expected one dimension, got shape {tuple(factors.shape)}")
     return {
         "codec": at["codec"],
-        "names": list(at["names"]),
+        "names": names,
         "factors": factors,
         "states": [[whole(f"{of}: states", word, most=2**32 - 1) for word in words] for words in states],
     }
@@ -162,7 +163,7 @@ def _tensors(of: str, tensors: object) -> dict[str, torch.Tensor]:
         raise type_error(of, tensors, "a dict of names and tensors")
     for name in tensors:
         spelling(f"{of}: a name", name, "the name of a tensor")
-    return {name: _tensor(f"{of}: {name}", tensor) for name, tensor in tensors.items()}
+    return {plain(name): _tensor(f"{of}: {name}", tensor) for name, tensor in tensors.items()}
 
 
 def _tensor(of: str, tensor: object) -> torch.Tensor:
