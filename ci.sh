@@ -433,6 +433,8 @@ check_gradwire_torch() {
   (cd "$package" && "$venv/bin/python" -m mypy py_src)
   (cd "$package" && timeout -k 5 "$torch_seconds" "$venv/bin/python" -m pytest -p no:cacheprovider tests/ddp)
   (cd "$1" && timeout -k 5 "$torch_seconds" "$venv/bin/torchrun" --nproc-per-node=2 "$package/examples/ddp.py" --steps 60)
+  python_venv_on "$venv" "$package/requirements-frameworks.txt"
+  (cd "$package" && timeout -k 5 "$torch_seconds" "$venv/bin/python" -m pytest -p no:cacheprovider tests/frameworks)
 }
 
 # install_beside_torch FOLDER: sets `venv`, an environment with torch and the wheel in the folder.
@@ -915,9 +917,13 @@ need_libclang() {
 
 # python_venv REQUIREMENTS…: sets `venv`, a virtual environment with these files' packages, in the user's cache folder; made
 # once for each content of the files and version of Python. Nothing of it is in the repository.
-python_venv() {
-  local started=$SECONDS key
-  key=$({ python3 --version && cat "$@"; } | sha256sum | cut -c 1-16)
+python_venv() { python_venv_on "" "$@"; }
+
+# python_venv_on BASE REQUIREMENTS…: the same, and all that the environment BASE has, if it is given.
+python_venv_on() {
+  local started=$SECONDS base=$1 key
+  shift
+  key=$({ python3 --version && echo -n "$base" && cat "$@"; } | sha256sum | cut -c 1-16)
   venv=${XDG_CACHE_HOME:-$HOME/.cache}/gradwire/venv-$key
   if [[ -f $venv/complete ]]; then
     echo "the virtual environment $venv is there"
@@ -925,6 +931,7 @@ python_venv() {
   fi
   rm -rf "$venv"
   python3 -m venv "$venv" || fail "python3 -m venv failed; install it with: sudo apt-get install python3-venv"
+  [[ -z $base ]] || ls -d "$base"/lib/python3*/site-packages >"$(echo "$venv"/lib/python3*/site-packages)/base.pth"
   "$venv/bin/pip" install --quiet --disable-pip-version-check "${@/#/--requirement=}" ||
     fail "the packages of $* could not be installed"
   touch "$venv/complete"
