@@ -64,7 +64,7 @@ impl Exchange {
     ) -> PyResult<Self> {
         deadline_in(timeout)?;
         let layout = layout_of(layout)?;
-        let machine = machine_of(&codec.get().spec, &layout.get().layout, units, wire)?.undoing();
+        let machine = machine_of(&codec.get().spec, &layout.get().layout, units, wire, false)?.undoing();
         let ids = machine.units().iter().map(|unit| unit.id).collect();
         Ok(Self { mesh, codec, layout, seed, timeout, ids, machine: Mutex::new(machine) })
     }
@@ -132,12 +132,14 @@ impl Exchange {
     }
 }
 
-/// The exchange of a spelling: frames to all ranks, or sums by owners.
+/// The exchange of a spelling: frames to all ranks, encoded on the threads of the caller's pool if that is
+/// said; or sums by owners.
 pub(crate) fn machine_of(
     spec: &names::Spec,
     layout: &names::Layout,
     units: Option<Vec<UnitTuple>>,
     wire: &str,
+    on_threads: bool,
 ) -> PyResult<exchange::Exchange> {
     let wire = match wire {
         "f32" => Wire::F32,
@@ -154,6 +156,7 @@ pub(crate) fn machine_of(
         Some(units) if units.is_empty() => return Err(value("units: expected one or more")),
         Some(units) => Plan::of_units(spec, units_of(units, layout.len())?, &borrowed),
     };
+    let plan = if on_threads { plan.on_threads() } else { plan };
     let route = if is_linear { Route::Owners { wire } } else { Route::AllGather };
     exchange::Exchange::new(plan, layout.clone(), route).map_err(|error| value(error.to_string()))
 }

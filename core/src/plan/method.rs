@@ -7,6 +7,8 @@ use crate::codecs::dense::DenseSum;
 use crate::codecs::powersgd::PowerSgdByUnit;
 use crate::frame::gather::Gather;
 use crate::gradient::unit::Unit;
+#[cfg(feature = "parallel")]
+use crate::owned::parallel::Parallel;
 use crate::registry::codecs::{AsUnitCodec, Codec, LinearCodec};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -14,8 +16,8 @@ use core::fmt;
 
 /// How the units of a group are encoded now.
 pub(super) enum Method {
-    /// All alike. The second is the codec of sums, if it is one.
-    Listed(Codec, Option<LinearCodec>),
+    /// All alike. The second is the codec of sums, if it is one; the third encodes on several threads.
+    Listed(Codec, Option<LinearCodec>, #[cfg(feature = "parallel")] Parallel<Codec>),
     /// At a density of its own each. The codecs of sums are by the identifier of the unit; there are none if
     /// the codec's payloads cannot be summed.
     ByDensity(ByUnit, Vec<LinearCodec>),
@@ -29,14 +31,19 @@ pub(super) enum Method {
 
 impl Method {
     pub(super) fn listed(codec: Codec) -> Self {
-        Self::Listed(codec, codec.as_linear())
+        Self::Listed(
+            codec,
+            codec.as_linear(),
+            #[cfg(feature = "parallel")]
+            Parallel(codec),
+        )
     }
 }
 
 impl fmt::Debug for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Listed(codec, _) => codec.fmt(f),
+            Self::Listed(codec, ..) => codec.fmt(f),
             Self::ByDensity(codecs, _) => codecs.fmt(f),
             Self::ByRank(codec) => codec.fmt(f),
             Self::Gather(_, name) | Self::Linear(_, name) => f.debug_tuple("Foreign").field(name).finish(),
@@ -59,7 +66,7 @@ impl Group {
     #[must_use]
     pub fn listed(&self) -> Option<&Codec> {
         match &self.method {
-            Method::Listed(codec, _) => Some(codec),
+            Method::Listed(codec, ..) => Some(codec),
             Method::ByDensity(codecs, _) => Some(codecs.first()),
             Method::ByRank(_) => Some(&self.spec.codec),
             Method::Gather(..) | Method::Linear(..) => None,
@@ -76,7 +83,9 @@ impl Group {
     #[must_use]
     pub fn codec(&self) -> &dyn Gather {
         match &self.method {
-            Method::Listed(codec, _) => codec,
+            #[cfg(feature = "parallel")]
+            Method::Listed(.., parallel) if self.on_threads => parallel,
+            Method::Listed(codec, ..) => codec,
             Method::ByDensity(codecs, _) => codecs,
             Method::Gather(codec, _) => &**codec,
             Method::ByRank(_) | Method::Linear(..) => &self.spec.codec,
@@ -90,7 +99,7 @@ impl Group {
     pub(super) fn unit_codec(&self) -> &dyn EncodeUnit {
         match &self.method {
             Method::ByDensity(codecs, _) => codecs,
-            Method::Listed(codec, _) => codec.as_unit_codec(),
+            Method::Listed(codec, ..) => codec.as_unit_codec(),
             Method::ByRank(_) => self.spec.codec.as_unit_codec(),
             Method::Gather(..) | Method::Linear(..) => panic!("{} is of another crate", self.name()),
         }
@@ -100,7 +109,7 @@ impl Group {
     #[must_use]
     pub fn is_linear(&self) -> bool {
         match &self.method {
-            Method::Listed(_, linear) => linear.is_some(),
+            Method::Listed(_, linear, ..) => linear.is_some(),
             Method::ByDensity(_, linear) => !linear.is_empty(),
             Method::ByRank(_) | Method::Linear(..) => true,
             Method::Gather(..) => false,
@@ -115,7 +124,7 @@ impl Group {
     #[must_use]
     pub fn rounds_of(&self, unit: &Unit) -> &dyn Linear {
         match &self.method {
-            Method::Listed(_, Some(linear)) => linear.rounds_of(unit),
+            Method::Listed(_, Some(linear), ..) => linear.rounds_of(unit),
             Method::ByDensity(_, linear) if !linear.is_empty() => linear[unit.id as usize].rounds_of(unit),
             Method::ByRank(codec) => codec.rounds_of(unit),
             Method::Linear(..) if unit.dense => &DenseSum,

@@ -38,6 +38,8 @@ pub struct Group {
     /// no two groups share a random draw.
     pub units: Vec<Unit>,
     method: Method,
+    #[cfg(feature = "parallel")]
+    on_threads: bool,
 }
 
 /// What is encoded how: a layout cut into units, and for each unit its codec, density and rank. Units with
@@ -122,6 +124,8 @@ impl Plan {
             tensors: Vec::new(),
             units: Vec::new(),
             method: Method::listed(spec.codec),
+            #[cfg(feature = "parallel")]
+            on_threads: false,
         };
         let specs = rules.rules().iter().map(Rule::spec);
         let mut groups: Vec<Group> = specs.enumerate().map(rule).collect();
@@ -160,6 +164,32 @@ impl Plan {
         plan.group_of = alloc::vec![0; units[units.len() - 1].id as usize + 1];
         plan.units = units;
         plan
+    }
+
+    /// The same, with frames of listed codecs encoded on the threads of the rayon pool in which the caller
+    /// runs: see [`Parallel`](crate::Parallel), which has the same bits with any number of threads. Units
+    /// with a density or rank of their own, and packets, are encoded on one thread.
+    ///
+    /// # Examples
+    /// ```
+    /// use gradwire::plan::Plan;
+    /// use gradwire::{Encoder, Grad, LayoutRef, Source, Spec, StepInput, StepKey};
+    ///
+    /// let (grad, layout) = (vec![0.5; 100_000], LayoutRef::flat(100_000));
+    /// let plan = || Plan::of(&Spec::parse("bf16").unwrap(), &layout);
+    /// let (one, many) = (plan(), plan().on_threads());
+    /// let key = StepKey { seed: 1, step: 0, source: Source::Rank(0) };
+    /// let step = StepInput { key, layout: &layout, units: one.units(), grad: Grad::F32(&grad) };
+    /// let encode = |plan: &Plan| {
+    ///     Encoder::new().encode(plan.groups()[0].codec(), &step, None).unwrap().to_vec()
+    /// };
+    /// assert_eq!(encode(&many), encode(&one));
+    /// ```
+    #[cfg(feature = "parallel")]
+    #[must_use]
+    pub fn on_threads(mut self) -> Self {
+        self.groups.iter_mut().for_each(|group| group.on_threads = true);
+        self
     }
 
     /// Whether the identifier of each unit is its position.

@@ -415,6 +415,7 @@ class _Engine:
         after: Callable[[int, float | None], int | None],
         seed: int,
         timeout: float,
+        threads: int,
     ) -> _Engine: ...
     @property
     def is_pending(self) -> bool: ...

@@ -1,7 +1,7 @@
 //! What Python holds of an engine.
 
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use gradwire_transports::FIRST_RETRY;
@@ -14,6 +14,7 @@ use super::fork::Held;
 use super::kept::Kept;
 use super::lane::{Kind, Lane};
 use super::lanes::Lanes;
+use super::pool;
 use super::shared::{Failure, Last, Shared, State};
 use super::step::Step;
 use super::view::{View, Where, where_of};
@@ -40,7 +41,7 @@ type Told = (&'static str, String, Vec<u32>, u32, Option<Py<PyAny>>);
 #[pyclass(frozen, module = "gradwire._core", name = "_Engine")]
 pub(crate) struct Handle {
     shared: Arc<Shared>,
-    thread: std::sync::Mutex<Option<JoinHandle<()>>>,
+    threads: std::sync::Mutex<Vec<JoinHandle<()>>>,
     process: u32,
     held: std::sync::Mutex<Option<Held>>,
 }
@@ -55,11 +56,12 @@ impl Handle {
         after: Py<PyAny>,
         seed: u64,
         timeout: f64,
+        threads: usize,
     ) -> PyResult<Self> {
         let timeout = Duration::try_from_secs_f64(timeout).map_err(|error| value(error.to_string()))?;
         let (mut all, mut kept) = (Vec::new(), Vec::new());
         for lane in lanes {
-            let (lane, memory) = lane_of(lane)?;
+            let (lane, memory) = lane_of(lane, threads > 1)?;
             all.push(lane);
             kept.push(memory);
         }
@@ -80,11 +82,11 @@ impl Handle {
             step: Step::default(),
             patience: FIRST_RETRY,
         };
-        let thread = thread::Builder::new().name("gradwire".to_owned()).spawn(move || engine.run());
-        let thread = thread.map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+        let threads = pool::run(threads, || engine.run());
+        let threads = threads.map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
         Ok(Self {
             shared,
-            thread: std::sync::Mutex::new(Some(thread)),
+            threads: std::sync::Mutex::new(threads),
             process: std::process::id(),
             held: std::sync::Mutex::default(),
         })
@@ -297,8 +299,9 @@ impl Handle {
         self.shared.change(|state| state.is_closed = true);
         self.shared.wake();
         let has_ended = self.shared.wait(|state| state.has_ended, PATIENCE);
-        let thread = self.thread.lock().ok().and_then(|mut thread| thread.take());
-        if let Some(thread) = thread.filter(|_| has_ended) {
+        let threads =
+            self.threads.lock().map_or_else(|_| Vec::new(), |mut threads| std::mem::take(&mut *threads));
+        for thread in threads.into_iter().filter(|_| has_ended) {
             // A thread that panicked leaves nothing more to clean up than one that ended.
             let _ = thread.join();
         }
@@ -317,10 +320,13 @@ fn borrowed<'py>(memories: &[(usize, Bound<'py, Memory>)]) -> PyResult<Vec<(usiz
     memories.iter().map(|(at, memory)| Ok((*at, Memory::borrow_alone(memory)?))).collect()
 }
 
-fn lane_of((codec, layout, units, discardable, wire): LaneTuple) -> PyResult<(Lane, Option<Kept>)> {
+fn lane_of(
+    (codec, layout, units, discardable, wire): LaneTuple,
+    on_threads: bool,
+) -> PyResult<(Lane, Option<Kept>)> {
     let (spec, layout) = (&codec.get().spec, &layout.get().layout);
     let plan = Plan::of_units(spec, units_of(units.clone(), layout.len())?, &layout.as_ref());
-    let machine = machine_of(spec, layout, Some(units), &wire)?.taking_any_mean();
+    let machine = machine_of(spec, layout, Some(units), &wire, on_threads)?.taking_any_mean();
     let is_linear = spec.codec.as_linear().is_some();
     let kind = match spec.memory {
         _ if is_linear => Kind::Sums,

@@ -13,6 +13,7 @@ mod handle;
 mod kept;
 mod lane;
 mod lanes;
+mod pool;
 mod probe;
 mod says;
 mod shared;

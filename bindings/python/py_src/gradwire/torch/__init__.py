@@ -58,6 +58,7 @@ def compress(
     encrypt: bool | None = None,
     wire: str = "f32",
     clip_norm: float | None = None,
+    threads: int | None = None,
 ) -> Hook:
     """Sends the gradients of a DDP model through a codec. Call it once, before the first backward, at all ranks.
 
@@ -81,6 +82,8 @@ def compress(
     :param clip_norm: gradients are scaled down before they are compressed, by the same factor at all ranks, if their norm is
         larger: the root of the mean, over ranks, of its square. Nothing travels before backward has ended. The norm is then
         :attr:`Hook.gradient_norm`.
+    :param threads: threads that encode; bits are the same with any number. By default the cores that are left to this rank if
+        PyTorch computes on its own number of them, at most 4.
     :param allow_untested: accept CUDA tensors, through pinned memory, although this was never run on a GPU.
     """
     if not isinstance(ddp, DistributedDataParallel):
@@ -102,6 +105,7 @@ def compress(
         encrypt=encrypt,
         wire=wire,
         clip_norm=clip_norm,
+        threads=threads,
     )
     hook = Hook(ddp, options)
     try:

@@ -71,6 +71,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         encrypt: bool | None = None,
         wire: str = "f32",
         clip_norm: float | None = None,
+        threads: int | None = None,
     ) -> None:
         """The base class is not called: what it holds is the wrapped optimizer's."""
         if not isinstance(optimizer, torch.optim.Optimizer):
@@ -101,6 +102,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             encrypt=encrypt,
             wire=wire,
             clip_norm=clip_norm,
+            threads=threads,
         )
         settings = {"bucket_cap_mb": bucket_cap_mb, "backward_passes_per_step": backward_passes_per_step}
         parent = group if group is not None else dist.group.WORLD

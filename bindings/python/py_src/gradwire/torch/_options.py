@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Real
@@ -17,6 +18,9 @@ LARGEST_STEP = 2**63 - 1
 # Thirty years.
 _LONGEST_SECONDS = 1e9
 _LEAST_DENSITY = 1e-9
+_MOST_THREADS = 256
+# Encoding reads memory, which more threads than these do not make faster.
+_ENOUGH_THREADS = 4
 
 
 class Scaler(Protocol):
@@ -51,6 +55,8 @@ class Options:
     wire: str = "f32"
     #: The largest norm of a gradient, over all ranks.
     clip_norm: float | None = None
+    #: The threads that encode; `None` for as many as the machine has cores to spare.
+    threads: int | None = None
 
     def __post_init__(self) -> None:
         """Refuses what is not allowed. What codecs and rules say is checked where it is parsed."""
@@ -84,6 +90,8 @@ class Options:
             flag("encrypt", self.encrypt)
         if self.wire not in ("f32", "bf16"):
             raise ValueError(f"wire={self.wire!r}: expected 'f32' or 'bf16'")
+        if self.threads is not None:
+            object.__setattr__(self, "threads", whole("threads", self.threads, least=1, most=_MOST_THREADS))
         if self.clip_norm is not None:
             most = real("clip_norm", self.clip_norm, lambda value: 0 < value < math.inf, "a finite number above 0")
             object.__setattr__(self, "clip_norm", most)
@@ -96,6 +104,19 @@ class Options:
         return real(
             f"density({step})", given, lambda value: _LEAST_DENSITY <= value <= 1, f"a fraction from {_LEAST_DENSITY:g} to 1"
         )
+
+
+def own_threads(device: torch.device) -> int:
+    """The cores that are left to this rank of its host, if its own threads compute on the others; at least 1, at most 4.
+
+    ``torchrun`` says how many ranks share the host.
+    """
+    try:
+        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    except ValueError:
+        ranks = 1
+    computing = torch.get_num_threads() if device.type == "cpu" else 1
+    return max(1, min(_ENOUGH_THREADS, len(os.sched_getaffinity(0)) // max(ranks, 1) - computing))
 
 
 def spelling(option: str, value: object, expected: str = "the spelling of a codec, as 'topk:density=0.01'") -> None:

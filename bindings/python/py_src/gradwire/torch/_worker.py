@@ -22,7 +22,7 @@ from ._clip import Clip
 from ._errors import ExchangeError, PeerLostError, error_of
 from ._keep import Keep
 from ._meet import mesh_of
-from ._options import Options
+from ._options import Options, own_threads
 from ._plan import Named, Plan
 from ._stage import Stage, stage_of
 from ._watch import Watch
@@ -91,7 +91,8 @@ class Worker:
             lanes.append(self._clip.word.lane)
         names = [tensor.name for tensor in self._tensors]
         self._watch = Watch(self._plan, self._codec, sum(tensor.parameter.numel() for tensor in self._tensors), self._world)
-        self._core = _Engine(mesh, lanes, names, self._watch.after_step, options.seed, options.timeout)
+        threads = options.threads or own_threads(self._device)
+        self._core = _Engine(mesh, lanes, names, self._watch.after_step, options.seed, options.timeout, threads)
         self._view = self._watch.view = self._core.view()
         self._keep = Keep(self._core, self._plan, self._codec, options.seed, self._rank, self._world)
 
