@@ -75,7 +75,9 @@ class _Meeting:
     def __init__(self, store: Store, name: str, rank: int, world: int, timeout: float) -> None:
         self._store, self._rank, self._world, self._timeout = store, rank, world, timeout
         _made[name] += 1
-        self._prefix = f"gradwire/{name}/{_made[name]}"
+        # The store outlives ranks that torchrun starts again, and what they said before.
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        self._prefix = f"gradwire/{name}/{attempt}/{_made[name]}"
 
     def share(self, what: str, own: Any) -> list[Any]:
         """What every rank says."""
