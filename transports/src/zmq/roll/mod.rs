@@ -29,12 +29,14 @@
 //! - A worker's residual dies with it. Its last report has the norm, which [`Change::Left`] passes on.
 
 mod message;
+mod place;
 mod server;
 pub(super) mod tags;
 mod worker;
 
 pub use message::{Leaves, Notice, Report};
-pub use server::{Change, Rules, Server};
+pub use place::Change;
+pub use server::{Rules, Server};
 pub use worker::Worker;
 
 /// The weight of a worker's residual when it comes back `missed` steps later: 1 at once, falling evenly to 0
