@@ -69,7 +69,7 @@
 //! ```
 
 // What callers name:                             keys roster endpoint options event error
-// The bytes of a link, parsed once:              packet
+// The bytes of a link, parsed once:              packet refusal
 // One session with one peer, without sockets:    pace outgoing incoming link
 // The thread that owns the sockets of one rank:  sockets zap strangers growing dial engine
 // What the caller holds, and how it is made:     transport state bound
@@ -88,6 +88,7 @@ mod options;
 mod outgoing;
 mod pace;
 mod packet;
+mod refusal;
 pub mod roll;
 mod roster;
 mod sockets;

@@ -10,7 +10,8 @@ use crate::rank::Rank;
 use crate::terms::Difference;
 use crate::zmq::dial::Told;
 use crate::zmq::error::ZmqError;
-use crate::zmq::packet::{Greeting, Malformed, Packet, Refusal, VERSION};
+use crate::zmq::packet::{Greeting, Malformed, Packet, VERSION};
+use crate::zmq::refusal::Refusal;
 use crate::zmq::state::{Standing, State};
 
 impl Engine {

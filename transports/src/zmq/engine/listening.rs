@@ -12,7 +12,8 @@ use crate::zmq::error::ZmqError;
 use crate::zmq::keys::PublicKey;
 use crate::zmq::link::Link;
 use crate::zmq::options::{Returns, Security};
-use crate::zmq::packet::{Greeting, Malformed, Packet, Refusal, VERSION};
+use crate::zmq::packet::{Greeting, Malformed, Packet, VERSION};
+use crate::zmq::refusal::Refusal;
 use crate::zmq::sockets::{Noticed, notice};
 use crate::zmq::state::{Standing, State};
 
