@@ -21,7 +21,7 @@ seed decode_then_accumulate golden bad
 
 # Bodies behind two bytes of length, and gradients as raw floats: any bytes do, short ones first.
 for target in levels_and_indices bits_and_entropy scalar_vs_simd packets roundtrip_topk roundtrip_qsgd roundtrip_listed \
-    c_interface; do
+    rounds_listed c_interface; do
     mkdir -p "corpus/$target"
     for frame in "$tests"/golden/*.bin; do
         tail -c +25 "$frame" | head -c 600 >"corpus/$target/$(basename "$frame")"

@@ -4,8 +4,9 @@
 
 use gradwire::packets::PacketSize;
 use gradwire::{EncodeError, Grad, LayoutRef, Memory, Source, StepKey, Unit};
-use gradwire_fuzz::{codec, floats, pick};
+use gradwire_tests::fuzzed::{floats, pick, spec};
 use gradwire_tests::run::{self, bits};
+use gradwire_tests::spellings::{and_examples, is_cut, keeps_exactly};
 use libfuzzer_sys::fuzz_target;
 
 const SPELLINGS: [&str; 8] = [
@@ -21,7 +22,8 @@ const SPELLINGS: [&str; 8] = [
 
 fuzz_target!(|data: &[u8]| {
     let mut data = data;
-    let codec = codec(pick(&mut data, &SPELLINGS));
+    let spellings = and_examples(&SPELLINGS, |spec| is_cut(spec) && keeps_exactly(spec));
+    let codec = spec(pick(&mut data, &spellings)).codec;
     let size: u32 = pick(&mut data, &["64", "65", "100", "333", "1200"]).parse().expect("a number");
     let Some((fates, rest)) = data.split_at_checked(32) else { return };
     let (stranger, rest) = rest.split_at(rest.len() / 4);

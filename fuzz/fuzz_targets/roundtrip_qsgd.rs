@@ -2,7 +2,7 @@
 //! and the law of conservation, or an error that changes nothing.
 #![no_main]
 
-use gradwire_fuzz::{codec, conserves, pick};
+use gradwire_tests::fuzzed::{conserves, pick, spec};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -12,7 +12,7 @@ fuzz_target!(|data: &[u8]| {
     // The Euclidean norm is a contraction for buckets below 4·levels² elements.
     let bucket = pick(&mut data, &["1", "2", "3", "1,norm=l2", "2,norm=l2", "3,norm=l2", "16", "512"]);
     conserves(
-        &codec(&format!("qsgd:bits={bits},entropy={entropy},bucket={bucket},rounding=nearest,memory=ef")),
+        &spec(&format!("qsgd:bits={bits},entropy={entropy},bucket={bucket},rounding=nearest,memory=ef")),
         data,
     );
 });

@@ -2,7 +2,7 @@
 //! them: the bytes of the naive reference and the law of conservation, or an error that changes nothing.
 #![no_main]
 
-use gradwire_fuzz::{codec, conserves, pick};
+use gradwire_tests::fuzzed::{conserves, pick, spec};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -27,5 +27,5 @@ fuzz_target!(|data: &[u8]| {
         &["auto", "raw", "bitmap", "rice", "context", "context-max", "small", "smallest", "chunks"],
     );
     let values = pick(&mut data, &["f32", "f16", "bf16", "q8", "q4", "q2"]);
-    conserves(&codec(&format!("{method},index={index},values={values}")), data);
+    conserves(&spec(&format!("{method},index={index},values={values}")), data);
 });

@@ -7,6 +7,7 @@
 //! | [`golden`] | the manifest of `golden/`: how each frame was made and what it decodes to |
 //! | [`bad`] | the manifest of `bad/`: frames that must be refused, and with which error |
 //! | [`messages`] | the manifest of `messages/`: frames of several rules |
+//! | [`fuzzed`] | the laws of fuzz targets that go through the list of codecs |
 //! | [`positions`] | what the positions of real gradients cost, and what they should cost |
 //! | [`rounds`] | linear codecs over several workers at once |
 //! | [`run`] | encoding and decoding through the public interface, in buffers of exactly the stated size |
@@ -22,6 +23,7 @@ mod readme {}
 mod training_loop {}
 
 pub mod bad;
+pub mod fuzzed;
 pub mod golden;
 pub mod gradients;
 pub mod inputs;

@@ -26,6 +26,11 @@ pub fn is_cut(spec: &Spec) -> bool {
     Spec { packets: size, ..*spec }.conflict().is_none() && has_frames(spec)
 }
 
+/// The examples of all codecs.
+pub fn examples() -> impl Iterator<Item = &'static str> {
+    CODECS.iter().flat_map(|entry| entry.examples).copied()
+}
+
 /// Those that the test names, then the examples of all codecs for which `is_meant` holds. So a codec that is
 /// added to the list is in the test.
 ///
@@ -34,8 +39,7 @@ pub fn is_cut(spec: &Spec) -> bool {
 #[must_use]
 pub fn and_examples(named: &[&'static str], is_meant: impl Fn(&Spec) -> bool) -> Vec<&'static str> {
     let mut all = named.to_vec();
-    let examples = CODECS.iter().flat_map(|entry| entry.examples).copied();
-    let examples = examples.filter(|example| {
+    let examples = examples().filter(|example| {
         is_meant(&Spec::parse(example).unwrap_or_else(|error| panic!("{example}: {error}")))
     });
     all.extend(examples.filter(|example| !named.contains(example)).collect::<Vec<_>>());
