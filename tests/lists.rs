@@ -1,57 +1,37 @@
-//! The tables of docs/codecs.md are those of the registry: every codec, and every key with its one meaning.
+//! The tables of the documentation are those of the registry, and each word of a spelling has one meaning.
 
-use gradwire::registry::{CODECS, CodecEntry};
-use gradwire_tests::manifest;
-use std::collections::BTreeMap;
+use gradwire::registry::{CODECS, KEYS};
+use gradwire_tests::tables;
+use std::collections::BTreeSet;
 use std::fs;
 
-const PAGE: &str = "docs/codecs.md";
-
-/// The lines of the page between these two of its marks.
-fn table(name: &str) -> Vec<String> {
-    let text = fs::read_to_string(manifest::folder("..").join(PAGE)).expect("the page is there");
-    let (_, rest) = text.split_once(&format!("<!-- {name} -->\n")).expect("the table has a mark");
-    let (lines, _) = rest.split_once("<!-- end -->").expect("the table has an end");
-    lines.lines().map(str::to_owned).collect()
-}
-
-fn names(entry: &CodecEntry) -> String {
-    entry.names.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", ")
-}
-
 #[test]
-fn the_table_of_codecs_is_that_of_the_registry() {
-    let row = |entry: &CodecEntry| {
-        let examples: Vec<_> = entry.examples.iter().map(|example| format!("`{example}`")).collect();
-        format!("| {} | {} | {} | {} |", names(entry), entry.kind, entry.summary, examples.join(" "))
-    };
-    let head = ["| codec | kind | sends | examples |", "| --- | --- | --- | --- |"].map(str::to_owned);
-    let expected: Vec<String> = head.into_iter().chain(CODECS.iter().map(row)).collect();
-    assert_eq!(table("codecs"), expected, "{PAGE} needs these lines:\n{}\n", expected.join("\n"));
-}
-
-#[test]
-fn every_key_stands_in_the_register_of_keys_once_with_all_codecs_that_have_it() {
-    let mut codecs: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for entry in CODECS {
-        for key in entry.keys.split(' ') {
-            codecs.entry(key).or_default().push(entry.names[0].0);
+fn the_tables_of_the_pages_are_those_of_the_registry() {
+    for page in tables::PAGES {
+        let text = fs::read_to_string(tables::path(page)).unwrap();
+        let made = tables::made(&text);
+        assert!(text.contains("<!-- registry: "), "{page} has no table");
+        for (stands, should) in text.lines().zip(made.lines()) {
+            assert_eq!(stands, should, "{page}: run `cargo run -p gradwire-tests --bin tables`");
         }
+        assert_eq!(text.len(), made.len(), "{page}: run `cargo run -p gradwire-tests --bin tables`");
     }
-    let mut found: BTreeMap<String, String> = BTreeMap::new();
-    for row in table("keys").iter().skip(2) {
-        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-        let ["", key, meaning, of, ""] = cells[..] else {
-            panic!("{PAGE}: '{row}' is not a row of three cells")
-        };
-        assert!(!meaning.is_empty(), "{PAGE}: {key} has no meaning");
-        let before = found.insert(key.trim_matches('`').to_owned(), of.to_owned());
-        assert_eq!(before, None, "{PAGE}: {key} has two meanings: a word has one");
+}
+
+#[test]
+fn every_codec_says_where_it_pays_and_what_it_costs() {
+    for entry in CODECS {
+        let lines = [entry.summary, entry.suits, entry.costs];
+        assert!(lines.iter().all(|line| !line.is_empty() && !line.ends_with('.')), "{entry:?}");
     }
-    for (key, codecs) in &codecs {
-        let has_all = codecs.len() == CODECS.len();
-        let of = if has_all { "all".to_owned() } else { format!("`{}`", codecs.join("` `")) };
-        assert_eq!(found.remove(*key), Some(of), "{PAGE}: the codecs that have the key `{key}`");
-    }
-    assert_eq!(found, BTreeMap::new(), "{PAGE}: keys that no codec has");
+}
+
+#[test]
+fn every_key_has_one_meaning_in_the_register_of_keys() {
+    let used: BTreeSet<&str> = CODECS.iter().flat_map(|entry| entry.keys.split(' ')).collect();
+    let known: Vec<&str> = KEYS.iter().map(|entry| entry.key).collect();
+    assert!(known.is_sorted_by(|a, b| a < b), "{known:?}: each once, in order");
+    assert_eq!(known.into_iter().collect::<BTreeSet<_>>(), used);
+    let meanings: BTreeSet<&str> = KEYS.iter().map(|entry| entry.means).collect();
+    assert_eq!(meanings.len(), KEYS.len(), "two words for one thing");
 }

@@ -12,6 +12,7 @@
 //! | [`rounds`] | linear codecs over several workers at once |
 //! | [`run`] | encoding and decoding through the public interface, in buffers of exactly the stated size |
 //! | [`spellings`] | the codecs that a test goes through: its own, and every example of the list |
+//! | [`tables`] | the tables of the documentation that follow from the registry |
 //! | [`voids`] | the manifest of `golden/voids/`: void frames and what they say |
 
 #[cfg(doctest)]
@@ -34,4 +35,5 @@ pub mod positions;
 pub mod rounds;
 pub mod run;
 pub mod spellings;
+pub mod tables;
 pub mod voids;

@@ -174,7 +174,7 @@ impl OwnCodec {
         let kind = if number.is_some() { "gather" } else { "linear" };
         let body = first.experiment().map_or(Kind::DENSE, Experiment::kind);
         let Entry { keys, summary, examples, .. } = *entry;
-        let listed = CodecEntry { names, kind, body, keys, summary, examples };
+        let listed = CodecEntry { names, kind, body, keys, summary, suits: "", costs: "", examples };
         if let Made::Gather(codec) = &first.spelling.codec {
             READERS.write().unwrap_or_else(PoisonError::into_inner).push(&**codec);
         }

@@ -21,6 +21,12 @@ pub(crate) trait Spelled: Described + Copy + Sized + 'static {
     /// What the codec does, in one line.
     const SUMMARY: &'static str;
 
+    /// Where it pays, in one line.
+    const SUITS: &'static str;
+
+    /// What it costs besides the bytes that it sends, in one line.
+    const COSTS: &'static str;
+
     /// Spellings that together reach everything the codec can do. Golden frames, property tests, benches and
     /// fuzz targets use them.
     const EXAMPLES: &'static [&'static str];
@@ -127,13 +133,25 @@ pub struct CodecEntry {
     pub keys: &'static str,
     /// What the codec does, in one line.
     pub summary: &'static str,
+    /// Where it pays, in one line; empty for codecs of other crates.
+    pub suits: &'static str,
+    /// What it costs besides the bytes that it sends, in one line; empty for codecs of other crates.
+    pub costs: &'static str,
     /// Spellings that between them reach everything the codec can do.
     pub examples: &'static [&'static str],
 }
 
 impl CodecEntry {
     pub(crate) const fn of<C: Spelled>(kind: &'static str) -> Self {
-        let (keys, summary, examples) = (C::KEYS, C::SUMMARY, C::EXAMPLES);
-        Self { names: C::NAMES, kind, body: C::KIND, keys, summary, examples }
+        Self {
+            names: C::NAMES,
+            kind,
+            body: C::KIND,
+            keys: C::KEYS,
+            summary: C::SUMMARY,
+            suits: C::SUITS,
+            costs: C::COSTS,
+            examples: C::EXAMPLES,
+        }
     }
 }

@@ -3,6 +3,7 @@
 
 mod bodies;
 pub(crate) mod codecs;
+mod keys;
 
 pub use crate::codec::{Capabilities, CodecEntry, Law};
 pub(crate) use bodies::AnyBody;
@@ -11,3 +12,4 @@ pub(crate) use codecs::AsUnitCodec;
 pub use codecs::codecs;
 pub use codecs::{CODECS, GatherCodec, GossipCodec, LinearCodec};
 pub(crate) use codecs::{NAMES, kind_of};
+pub use keys::{KEYS, KeyEntry};

@@ -15,6 +15,8 @@ impl Spelled for Dense {
     const KEYS: &'static str = "memory max_packet_bytes";
     const SUMMARY: &'static str =
         "every coordinate: as f32 (none), or cast to half precision (f16) or bfloat16 (bf16)";
+    const SUITS: &'static str = "fast links; half the bytes for 16 bits";
+    const COSTS: &'static str = "about a copy of the gradient";
     const EXAMPLES: &'static [&'static str] = &["none", "f16", "bf16", "bf16:memory=ef"];
 
     fn parse<'a>(name: &str, _keys: &Keys<'a>) -> Result<Self, SpecError<'a>> {

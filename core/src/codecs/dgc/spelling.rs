@@ -21,6 +21,8 @@ impl Spelled for Dgc {
     const KEYS: &'static str = sparse_keys!("density warmup momentum nesterov clip sample");
     const SUMMARY: &'static str =
         "Deep Gradient Compression: momentum of each worker, and what exceeds a sampled threshold";
+    const SUITS: &'static str = "slow links, training with momentum";
+    const COSTS: &'static str = "a second array, for the momentum";
     const EXAMPLES: &'static [&'static str] = &[
         "dgc:density=0.01",
         "dgc:density=0.1,momentum=0,values=q4",

@@ -12,6 +12,8 @@ impl Spelled for Dpsgd {
     const KIND: Kind = Kind::DENSE;
     const KEYS: &'static str = "memory max_packet_bytes";
     const SUMMARY: &'static str = "whole models, exchanged between neighbours that move towards each other";
+    const SUITS: &'static str = "workers reach only their neighbours";
+    const COSTS: &'static str = "replicas differ";
     const EXAMPLES: &'static [&'static str] = &["dpsgd"];
 
     fn parse<'a>(_name: &str, _keys: &Keys<'a>) -> Result<Self, SpecError<'a>> {

@@ -12,6 +12,8 @@ impl Spelled for EfSign {
     const KEYS: &'static str = "memory unit dense_below dense_1d max_packet_bytes";
     const SUMMARY: &'static str =
         "the sign of every coordinate times the mean magnitude, with error feedback";
+    const SUITS: &'static str = "one bit a coordinate is few enough";
+    const COSTS: &'static str = "one more pass, for the mean magnitude";
     const EXAMPLES: &'static [&'static str] = &["efsign", "efsign:unit=model,dense_1d"];
 
     fn parse<'a>(_name: &str, _keys: &Keys<'a>) -> Result<Self, SpecError<'a>> {

@@ -41,6 +41,8 @@ impl Spelled for MaxNorm {
     const KIND: Kind = LevelsFields::KIND;
     const KEYS: &'static str = with_unit_keys!("bits levels density warmup rounding");
     const SUMMARY: &'static str = "levels of a norm that all workers share, summed as whole numbers";
+    const SUITS: &'static str = "all-reduce of integers";
+    const COSTS: &'static str = "two rounds, the first one small; a third with two scales";
     const EXAMPLES: &'static [&'static str] = &[
         "maxnorm:bits=4",
         "maxnorm:bits=8,unit=tensor",

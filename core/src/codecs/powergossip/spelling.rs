@@ -12,6 +12,8 @@ impl Spelled for PowerGossip {
     const KIND: Kind = Kind::DENSE;
     const KEYS: &'static str = "rank iterations diffusion memory max_packet_bytes";
     const SUMMARY: &'static str = "differences of neighbours' matrices as products of two thin factors";
+    const SUITS: &'static str = "workers reach only their neighbours, over slow links";
+    const COSTS: &'static str = "replicas differ more; vectors go whole";
     const EXAMPLES: &'static [&'static str] =
         &["powergossip:rank=1", "powergossip:rank=2,iterations=8,diffusion=1.3"];
 

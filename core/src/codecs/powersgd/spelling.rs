@@ -13,6 +13,8 @@ impl Spelled for PowerSgd {
     const KIND: Kind = Kind::DENSE;
     const KEYS: &'static str = with_unit_keys!("rank min_rate start");
     const SUMMARY: &'static str = "matrices as products of two thin factors, each summed by all-reduce";
+    const SUITS: &'static str = "many workers, large matrices";
+    const COSTS: &'static str = "two products with thin matrices, two rounds";
     const EXAMPLES: &'static [&'static str] = &["powersgd:rank=2", "powersgd:rank=4,min_rate=1,start=10"];
 
     fn parse<'a>(_name: &str, keys: &Keys<'a>) -> Result<Self, SpecError<'a>> {

@@ -63,6 +63,8 @@ impl Spelled for Qsgd {
     const KIND: Kind = LevelsFields::KIND;
     const KEYS: &'static str = with_unit_keys!("bits levels bucket norm entropy rounding");
     const SUMMARY: &'static str = "every coordinate rounded to one of a few levels of its bucket's norm";
+    const SUITS: &'static str = "links of medium speed, and no state between steps";
+    const COSTS: &'static str = "random draws for rounding";
     const EXAMPLES: &'static [&'static str] = &[
         "qsgd:bits=4",
         "qsgd:bits=2,bucket=128",

@@ -15,6 +15,8 @@ impl Spelled for RandomK {
     const KIND: Kind = SeededFields::KIND;
     const KEYS: &'static str = with_unit_keys!("density warmup estimator");
     const SUMMARY: &'static str = "k coordinates drawn alike by all workers, so that values alone are summed";
+    const SUITS: &'static str = "all-reduce with few bytes";
+    const COSTS: &'static str = "loses more than `topk` at the same density";
     const EXAMPLES: &'static [&'static str] =
         &["randomk:density=0.01", "randomk:density=0.1,estimator=unbiased"];
 

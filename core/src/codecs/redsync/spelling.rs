@@ -15,6 +15,8 @@ impl Spelled for Redsync {
     const KEYS: &'static str = sparse_keys!("density warmup width");
     const SUMMARY: &'static str =
         "what exceeds a threshold between mean and largest magnitude, found by halving";
+    const SUITS: &'static str = "as `topk`, to compare with the paper";
+    const COSTS: &'static str = "up to four passes; fewer than k entries where tails are heavy";
     const EXAMPLES: &'static [&'static str] =
         &["redsync:density=0.01", "redsync:density=0.01,width=0.001,values=q8"];
 

@@ -32,6 +32,8 @@ impl Spelled for SharedK {
     const KEYS: &'static str = with_unit_keys!("density warmup by rows columns candidates");
     const SUMMARY: &'static str =
         "the coordinates that a summed sketch or one worker finds largest, and their summed values";
+    const SUITS: &'static str = "all-reduce with few bytes, many workers";
+    const COSTS: &'static str = "16 floats for each value, or 2 with `by=leader`; hashing every coordinate";
     const EXAMPLES: &'static [&'static str] = &[
         "sharedk:density=0.01,by=sketch",
         "sharedk:density=0.1,by=sketch,rows=3,columns=2,candidates=3",

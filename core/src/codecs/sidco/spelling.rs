@@ -20,6 +20,8 @@ impl Spelled for Sidco {
     const KEYS: &'static str = sparse_keys!("density warmup fit stages cap");
     const SUMMARY: &'static str =
         "what exceeds a threshold of a distribution that is fitted to the magnitudes";
+    const SUITS: &'static str = "as `topk`, to compare with the paper";
+    const COSTS: &'static str = "more passes over the gradient than `topk`";
     const EXAMPLES: &'static [&'static str] = &[
         "sidco:density=0.01",
         "sidco:density=0.01,fit=exp,stages=2,values=q8",

@@ -13,6 +13,8 @@ impl Spelled for Threshold {
     const KIND: Kind = SparseFields::KIND;
     const KEYS: &'static str = sparse_keys!("value");
     const SUMMARY: &'static str = "all coordinates at or above a fixed magnitude";
+    const SUITS: &'static str = "you know the scale of your gradients";
+    const COSTS: &'static str = "as `topk`, but the size of frames varies";
     const EXAMPLES: &'static [&'static str] = &["threshold:value=0.001", "threshold:value=0.5,values=bf16"];
 
     fn parse<'a>(_name: &str, keys: &Keys<'a>) -> Result<Self, SpecError<'a>> {

@@ -14,6 +14,8 @@ impl Spelled for TopK {
     const KIND: Kind = SparseFields::KIND;
     const KEYS: &'static str = sparse_keys!("density chunk warmup");
     const SUMMARY: &'static str = "the k coordinates of largest magnitude, exactly";
+    const SUITS: &'static str = "slow links, few workers";
+    const COSTS: &'static str = "about 2 × memcpy at 1 %";
     const EXAMPLES: &'static [&'static str] = &[
         "topk:density=0.01",
         "topk:density=0.1,values=q8,unit=tensor",
