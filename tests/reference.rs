@@ -113,13 +113,14 @@ fn spelling() -> BoxedStrategy<String> {
     let bits = prop_oneof![2 => bits, 1 => (1u8..=127).prop_map(|s| format!("levels={s}"))];
     let entropy = words(&["auto", "fixed", "elias", "rans", "adaptive"]);
     let bucket = words(&["1", "2", "5", "8", "64", "127", "128", "512", "100000"]);
-    let stochastic = (bits.clone(), bucket.clone(), words(&["max", "l2"]), entropy.clone())
+    let norms = words(&["max", "l2", "max,sigmas=2.5", "max,sigmas=0.1"]);
+    let stochastic = (bits.clone(), bucket.clone(), norms, entropy.clone())
         .prop_map(|(b, d, n, e)| format!("qsgd:{b},bucket={d},norm={n},entropy={e}"));
     let nearest = (bits, bucket, entropy, memory)
         .prop_map(|(b, d, e, m)| format!("qsgd:{b},bucket={d},entropy={e},rounding=nearest,memory={m}"));
     let randomk = (density, words(&["", ",memory=none", ",estimator=unbiased"]))
         .prop_map(|(d, rest)| format!("randomk:density={d}{rest}"));
-    let maxnorm = words(&["bits=2", "bits=3", "bits=5", "bits=8", "levels=64", "levels=5"])
+    let maxnorm = words(&["bits=2", "bits=3", "bits=5", "bits=8", "levels=64", "levels=5,sigmas=1"])
         .prop_map(|b| format!("maxnorm:{b}"));
     let example = prop::sample::select(and_examples(&[], has_frames)).prop_map(str::to_owned);
     prop_oneof![4 => example, 2 => dense, 6 => topk, 3 => drawn, 4 => corrected, 4 => estimated, 3 => halved, 3 => threshold, 6 => stochastic, 4 => nearest, 3 => randomk, 1 => maxnorm].boxed()

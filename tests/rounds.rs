@@ -43,7 +43,14 @@ fn variants() -> Vec<String> {
         "bits=4+8",
         "bits=8+16",
     ];
-    let rest = ["", ",rounding=nearest", ",density=0.1", ",density=0.4,rounding=stochastic"];
+    let rest = [
+        "",
+        ",rounding=nearest",
+        ",density=0.1",
+        ",density=0.4,rounding=stochastic",
+        ",sigmas=1.5",
+        ",sigmas=0.1,rounding=nearest",
+    ];
     scales.iter().flat_map(|scales| rest.map(|rest| format!("maxnorm:{scales}{rest}"))).collect()
 }
 
@@ -124,6 +131,34 @@ fn max_norm_with_error_feedback_loses_nothing_and_keeps_less_than_half_a_level()
             }
         }
     }
+}
+
+/// TernGrad with a shared scaler: sums of two workers lie in −2 … 2, which takes three bits.
+#[test]
+fn ternary_levels_of_a_shared_range_are_summed_in_three_bits() {
+    let codec = linear("maxnorm:bits=2,sigmas=2.5");
+    for (n, words) in [(2, 1), (10, 1), (11, 2), (20, 2)] {
+        let grad: Vec<f32> = (0..n).map(|i| if i % 2 == 0 { 4.0 } else { -4.0 }).collect();
+        let grads = [grad.clone(), grad.clone()];
+        let (layout, unit) = (LayoutRef::flat(n), Unit::whole(n));
+        let (mean, payloads) = rounds::mean(codec.rounds(), key(1), &layout, &unit, &grads);
+        assert_eq!((mean, payloads), (grad, vec![1, words]));
+    }
+}
+
+/// Who has tails shares no more than its c; who has larger values than R sends R.
+#[test]
+fn the_shared_range_is_the_largest_that_a_worker_is_left_with() {
+    let codec = linear("maxnorm:bits=8,sigmas=1.5");
+    let mut tailed = vec![1.0; 100];
+    tailed.iter_mut().step_by(2).for_each(|value| *value = -1.0);
+    tailed[7] = -50.0;
+    let sigma = ((99.0 + 2500.0) / 100.0 - 0.51f64.powi(2)).sqrt();
+    let (layout, unit) = (LayoutRef::flat(100), Unit::whole(100));
+    let (mean, _) = rounds::mean(codec.rounds(), key(1), &layout, &unit, &[tailed.clone(), vec![2.0; 100]]);
+    // 1.5·σ is above 2, so it is R.
+    let expected = (2.0 - 1.5 * sigma) / 2.0;
+    assert!((f64::from(mean[7]) - expected).abs() < 0.05 * sigma, "{} is not {expected}", mean[7]);
 }
 
 fn linear_keeps(spelling: &str) -> bool {

@@ -20,6 +20,7 @@ fn spelling() -> impl Strategy<Value = String> {
         ("candidates", &["1", "8", "255"]),
         ("bucket", &["1", "128", "512", "4294967295"]),
         ("norm", &["max", "l2"]),
+        ("sigmas", &["2.5", "1e-45", "0.1", "3.4028235e38"]),
         ("entropy", &["auto", "fixed", "elias", "rans"]),
         ("rounding", &["stochastic", "nearest"]),
         ("estimator", &["contraction", "unbiased"]),
@@ -144,6 +145,12 @@ fn errors_name_the_key_and_what_is_allowed() {
         ("maxnorm:bits=4,levels=7", ["levels", "bits"]),
         ("qsgd:bucket=4294967296", ["bucket", "1 to 4294967295"]),
         ("qsgd:norm=l1", ["norm", "max l2"]),
+        ("qsgd:sigmas=0", ["sigmas", "above 0"]),
+        ("maxnorm:sigmas=inf", ["sigmas", "above 0"]),
+        ("qsgd:sigmas=2,norm=l2", ["sigmas", "norm=max"]),
+        ("qsgd:sigmas=2,rounding=nearest,memory=ef", ["memory=ef", "without sigmas"]),
+        ("maxnorm:sigmas=2,rounding=nearest,memory=ef", ["memory=ef", "without sigmas"]),
+        ("maxnorm:sigmas=2,density=0.1", ["sigmas", "density"]),
         ("randomk:estimator=biased", ["estimator", "contraction unbiased"]),
         ("threshold:value=inf", ["value", "finite"]),
         ("threshold:value=NaN", ["value", "finite"]),
@@ -200,6 +207,7 @@ fn biased_codecs_keep_a_memory_by_default() {
         ("dgc:momentum=0", MemoryChoice::ErrorFeedback),
         ("randomk:estimator=unbiased", MemoryChoice::None),
         ("qsgd", MemoryChoice::None),
+        ("qsgd:rounding=nearest,sigmas=2", MemoryChoice::None),
         ("none", MemoryChoice::None),
     ] {
         assert_eq!(Spec::parse(spelling).unwrap().memory, memory, "{spelling}");

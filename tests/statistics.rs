@@ -91,6 +91,44 @@ fn qsgd_is_unbiased_and_its_variance_is_the_papers() {
     }
 }
 
+/// What exceeds c is sent as c, and the rest without bias: TernGrad's law.
+#[test]
+fn what_exceeds_a_cutoff_is_sent_as_the_cutoff_and_the_rest_without_bias() {
+    const TRIALS: u64 = 4000;
+    let mut grad = Input::Normal(3).values(64);
+    (grad[5], grad[40]) = (9.0, -20.0);
+    let mean = grad.iter().map(|&v| f64::from(v)).sum::<f64>() / 64.0;
+    let sigma = (energy(&grad) / 64.0 - mean * mean).sqrt();
+    for (bits, levels) in [("bits=ternary", 1.0), ("bits=4", 7.0)] {
+        let codec = codec(&format!("qsgd:{bits},bucket=64,sigmas=2.5"));
+        let largest = 2.5 * sigma;
+        let scale = largest / levels;
+        let (mean, _) = moments(&codec, &grad, TRIALS);
+        assert!(largest < 9.0, "{largest} cuts off two values");
+        for (&value, mean) in grad.iter().zip(mean) {
+            let expected = f64::from(value).clamp(-largest, largest);
+            let fraction = (expected.abs() / scale).fract();
+            let variance = scale * scale * fraction * (1.0 - fraction);
+            let variance = if value.abs() >= 9.0 { 0.0 } else { variance };
+            let bound = 5.0 * (variance / TRIALS as f64).sqrt() + scale / 131_072.0 + 1e-6 * scale;
+            let off = (mean - expected).abs();
+            assert!(off <= bound, "{bits}: {value} is off by {off}, bound {bound}");
+        }
+    }
+}
+
+/// σ says nothing of values that are about the same, or of one.
+#[test]
+fn a_bucket_without_tails_is_sent_as_it_is() {
+    let constant = vec![0.1; 100];
+    let far = Input::Normal(8).values(100).iter().map(|value| 0.01 * value - 3.0).collect();
+    for (grad, bucket) in [(constant, 100), (far, 100), (Input::Heavy(9).values(50), 1), (vec![0.0; 9], 3)] {
+        let of =
+            |rest: &str| decoded(&codec(&format!("qsgd:bits=8,bucket={bucket}{rest}")), key(1, 2, 3), &grad);
+        assert_eq!(of(",sigmas=0.001"), of(""), "buckets of {bucket}");
+    }
+}
+
 /// A value v between the magnitudes a and b has the variance (b − v)·(v − a).
 #[test]
 fn codebooks_rounded_to_by_draws_are_unbiased_and_their_variance_is_known() {

@@ -101,6 +101,7 @@ fn everything(isa: Isa, grad: &[f32], residual: &[f32]) -> Vec<u32> {
     parts.iter().for_each(|part| all.extend(&part[..kept]));
     let mut squares = [0.0; 8];
     kernels::add_squares(isa, &p, &mut squares);
+    kernels::add_values(isa, &p, &mut squares);
     all.extend(squares.iter().map(|sum: &f64| sum.to_bits() as u32));
     let norm = f32::from_bits(kernels::max_magnitude(isa, &p)).max(f32::MIN_POSITIVE * 1e9);
     let bucket = Bucket { first: 8, inverse: 7.0 / norm, scale: norm / 7.0, levels: 7 };

@@ -5,7 +5,7 @@ use crate::corrected::{BLOCK, Corrected};
 use crate::error::EncodeError;
 use crate::gradient::density::Density;
 use crate::gradient::unit::Unit;
-use crate::kernels::scalar::sums::Squares;
+use crate::kernels::scalar::sums::Strides;
 use crate::kernels::scalar::total_of;
 use crate::kernels::{self, Candidates, Isa, Largest};
 use crate::rng::key::StepKey;
@@ -115,7 +115,7 @@ pub(crate) fn read_beside(
     mut see: impl FnMut(usize, &[f32]),
 ) -> Result<Whole, EncodeError> {
     let isa = Isa::best();
-    let (mut sums, mut largest): (Squares, _) = ([0.0; 8], Largest::default());
+    let (mut sums, mut largest): (Strides, _) = ([0.0; 8], Largest::default());
     for first in (0..source.len()).step_by(BLOCK) {
         let range = first..source.len().min(first + BLOCK);
         let p = &mut beside.p[range.clone()];

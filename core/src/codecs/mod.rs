@@ -31,7 +31,7 @@ pub use powergossip::PowerGossip;
 pub use powersgd::PowerSgd;
 #[cfg(feature = "alloc")]
 pub use powersgd::PowerSgdByUnit;
-pub use qsgd::{EntropyChoice, LevelBits, Norm, Qsgd};
+pub use qsgd::{Cutoff, EntropyChoice, LevelBits, Norm, Qsgd};
 pub use randomk::{Estimator, RandomK};
 pub use redsync::Redsync;
 pub use sharedk::{SharedBy, SharedK, SketchSize};

@@ -51,7 +51,8 @@ pub(crate) use dispatch::select::{compact, keep_between, keep_from};
 pub(crate) use dispatch::signs::{add_signs, keep_signs, pack_signs};
 pub(crate) use dispatch::sketch;
 pub(crate) use dispatch::sums::{
-    add_assign, add_squares, add_to, are_finite, copy_to, divide, max_magnitude, sum_of_squares_f32,
+    add_assign, add_squares, add_to, add_values, are_finite, copy_to, divide, max_magnitude,
+    sum_of_squares_f32,
 };
 pub(crate) use dispatch::symbols::{add_symbols, class_costs, counted_class_costs, histogram, symbols_of};
 pub(crate) use fetch::{FETCH_AHEAD, fetch};

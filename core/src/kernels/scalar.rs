@@ -25,4 +25,4 @@ pub(crate) mod symbols;
 
 pub(crate) use fields::FIELD_SIGN;
 pub(crate) use floats::MAGNITUDE;
-pub(crate) use sums::total_of;
+pub(crate) use sums::{Strides, total_of};

@@ -62,17 +62,20 @@ fn additions_and_maxima_are_the_same_on_every_instruction_set() {
             let mut p = vec![0xa5a5_a5a5; len];
             let copied = copy_to(isa, &grad, &mut p);
             assert_eq!(copied, max_magnitude(isa, &p));
-            let mut squares = [0.0; 8];
+            let (mut squares, mut values) = ([0.0; 8], [0.0; 8]);
             add_squares(isa, &p, &mut squares);
-            (sum, max, copied, squares.map(f64::to_bits))
+            add_values(isa, &p, &mut values);
+            (sum, max, copied, squares.map(f64::to_bits), values.map(f64::to_bits))
         });
     }
 }
 
 #[test]
-fn squares_are_added_in_the_written_order_on_every_instruction_set() {
+fn squares_and_values_are_added_in_the_written_order_on_every_instruction_set() {
     for len in LENGTHS {
         let values = floats(len);
+        let sum = |lane: usize| values.iter().skip(lane).step_by(8).fold(0.0, |sum, &x| sum + f64::from(x));
+        let sums: [f64; 8] = core::array::from_fn(sum);
         let strided = |first: usize, strides: usize| {
             let squares = values.iter().skip(first).step_by(strides).map(|&x| f64::from(x) * f64::from(x));
             squares.fold(0.0, |sum, square| sum + square)
@@ -81,8 +84,10 @@ fn squares_are_added_in_the_written_order_on_every_instruction_set() {
         let wide = |i| (0..4).map(|part| strided(8 * part + i, 32)).fold(0.0, |sum, part| sum + part);
         let expected = [narrow, core::array::from_fn(wide)].map(scalar::total_of).map(f64::to_bits);
         same_everywhere(|isa| {
-            let mut squares = [0.0; 8];
+            let (mut squares, mut added) = ([0.0; 8], [0.0; 8]);
             add_squares(isa, &bits(&values), &mut squares);
+            add_values(isa, &bits(&values), &mut added);
+            assert_eq!(added.map(f64::to_bits), sums.map(f64::to_bits));
             let sums = [scalar::total_of(squares), sum_of_squares_f32(isa, &values)].map(f64::to_bits);
             assert_eq!(sums, expected);
             sums

@@ -43,6 +43,7 @@ pub const KEYS: &[KeyEntry] = &[
     entry("rounding", "how a value becomes one of a few: to the nearest, or at random"),
     entry("rows", "rows of a sketch"),
     entry("sample", "the share of coordinates that a threshold is estimated from"),
+    entry("sigmas", "the number of standard deviations from which on magnitudes are cut off"),
     entry("stages", "how often it is fitted, each time to what is above the threshold before"),
     entry("start", "the step from which on it compresses"),
     entry("unit", "what is encoded together: `model` or `tensor`"),

@@ -199,7 +199,7 @@ fn quantized(qsgd: &Qsgd, key: StepKey, unit: u32, p: &[f32]) -> Body {
 
 /// What one worker alone contributes: one bucket, norm `max`, fixed width.
 fn alone(maxnorm: &MaxNorm) -> Qsgd {
-    let one_bucket = Qsgd::new(maxnorm.bits()).with_bucket(NonZeroU32::MAX);
+    let one_bucket = Qsgd::new(maxnorm.bits()).with_bucket(NonZeroU32::MAX).with_cutoff(maxnorm.cutoff());
     one_bucket.with_entropy(EntropyChoice::Fixed).with_rounding(maxnorm.rounding())
 }
 

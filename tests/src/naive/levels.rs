@@ -5,7 +5,7 @@ use super::decode::{Bytes, Checked, ensure, finite};
 use super::draws::Draws;
 use super::header::varint;
 use super::{classes, elias, level_stream, rans};
-use gradwire::codecs::{EntropyChoice, LevelBits, Norm, Qsgd};
+use gradwire::codecs::{Cutoff, EntropyChoice, LevelBits, Norm, Qsgd};
 use std::ops::Range;
 
 /// Numbers of the packings on the wire.
@@ -56,10 +56,26 @@ pub fn bucket_norm(norm: Norm, p: &[f32]) -> f32 {
     if f64::from(norm) < LEAST_NORM { 0.0 } else { norm }
 }
 
-/// In f64, as eight partial sums with a stride of eight; then halves are added to halves.
+/// The norm `max` where magnitudes above some standard deviations count as these.
+#[must_use]
+pub fn cut_off_norm(cutoff: Option<Cutoff>, p: &[f32]) -> f32 {
+    let n = p.len() as f64;
+    let mean = strided_sum(p, f64::from) / n;
+    let variance = sum_of_squares(p) / n - mean * mean;
+    let mut norm = bucket_norm(Norm::Max, p);
+    if let Some(cutoff) = cutoff.filter(|_| variance >= mean * mean) {
+        norm = norm.min((f64::from(cutoff.sigmas()) * variance.sqrt()) as f32);
+    }
+    if f64::from(norm) < LEAST_NORM { 0.0 } else { norm }
+}
+
 fn sum_of_squares(p: &[f32]) -> f64 {
-    let lane =
-        |lane: usize| p.iter().skip(lane).step_by(8).fold(0.0, |sum, &v| sum + f64::from(v) * f64::from(v));
+    strided_sum(p, |v| f64::from(v) * f64::from(v))
+}
+
+/// In f64, as eight partial sums with a stride of eight; then halves are added to halves.
+fn strided_sum(p: &[f32], of: impl Fn(f32) -> f64) -> f64 {
+    let lane = |lane: usize| p.iter().skip(lane).step_by(8).fold(0.0, |sum, &v| sum + of(v));
     let sums: [f64; 8] = std::array::from_fn(lane);
     let fours: [f64; 4] = std::array::from_fn(|i| sums[i] + sums[i + 4]);
     let twos: [f64; 2] = std::array::from_fn(|i| fours[i] + fours[i + 2]);
@@ -131,7 +147,10 @@ pub fn round(qsgd: &Qsgd, p: &[f32], draws: Option<&Draws>) -> Rounded {
     let (s, bucket) = (qsgd.bits().levels(), qsgd.bucket().get() as usize);
     let (mut norms, mut levels) = (Vec::new(), Vec::new());
     for (first, values) in (0..).step_by(bucket).zip(p.chunks(bucket)) {
-        let norm = bucket_norm(qsgd.norm(), values);
+        let norm = match qsgd.norm() {
+            Norm::Max => cut_off_norm(qsgd.cutoff(), values),
+            norm => bucket_norm(norm, values),
+        };
         norms.push(norm);
         for (i, &v) in values.iter().enumerate() {
             let draw = draws.map(|draws| draws.u16_at(first + i as u64));

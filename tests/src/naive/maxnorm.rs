@@ -2,8 +2,8 @@
 
 use super::draws::{Draws, Purpose};
 use super::encode::count;
-use super::levels::{bucket_norm, level};
-use gradwire::codecs::{MaxNorm, Norm, Rounding};
+use super::levels::{cut_off_norm, level};
+use gradwire::codecs::{MaxNorm, Rounding};
 use gradwire::{Source, StepKey};
 
 /// The mean of the workers' p, where worker `i` has rank `i`, and what each of them keeps.
@@ -13,7 +13,7 @@ pub fn step(codec: &MaxNorm, key: StepKey, unit: u32, p: &[Vec<f32>]) -> (Vec<f3
     let sent =
         codec.density().map_or_else(|| (0..n).collect(), |density| block(key, unit, n, count(density, n)));
     let of_block = |p: &Vec<f32>| sent.iter().map(|&i| p[i]).collect::<Vec<_>>();
-    let range = p.iter().map(|p| bucket_norm(Norm::Max, &of_block(p))).fold(0.0, f32::max);
+    let range = p.iter().map(|p| cut_off_norm(codec.cutoff(), &of_block(p))).fold(0.0, f32::max);
     let (mut mean, mut kept) = (vec![0.0; n], p.to_vec());
     for (draw, &i) in sent.iter().enumerate() {
         if range == 0.0 {

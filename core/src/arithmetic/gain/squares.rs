@@ -1,14 +1,14 @@
 //! A sum of squares that takes its terms one by one.
 
 use crate::corrected::BLOCK;
-use crate::kernels::scalar::sums::Squares;
+use crate::kernels::scalar::sums::Strides;
 use crate::kernels::scalar::total_of;
 use crate::kernels::{self, Isa};
 
 /// Σ x² in f64: eight strided partial sums, then their tree.
 pub(crate) struct SquareSum {
     isa: Isa,
-    sums: Squares,
+    sums: Strides,
     /// Terms that wait until a block of them is full.
     waiting: [u32; BLOCK],
     len: usize,
@@ -22,7 +22,7 @@ impl SquareSum {
     /// The sum over values whose bits these are.
     #[cfg(feature = "alloc")]
     pub(crate) fn of(bits: &[u32]) -> f64 {
-        let mut sums: Squares = [0.0; 8];
+        let mut sums: Strides = [0.0; 8];
         kernels::add_squares(Isa::best(), bits, &mut sums);
         total_of(sums)
     }

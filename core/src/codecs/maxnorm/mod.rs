@@ -6,7 +6,7 @@ mod scales;
 mod spelling;
 
 use crate::codec::{Capabilities, EncodeUnit, UnitInput};
-use crate::codecs::qsgd::{EntropyChoice, LevelBits, Norm, Qsgd};
+use crate::codecs::qsgd::{Cutoff, EntropyChoice, LevelBits, Norm, Qsgd};
 use crate::coding::values::Rounding;
 use crate::error::EncodeError;
 use crate::gradient::density::Density;
@@ -36,6 +36,10 @@ use core::num::NonZeroU32;
 /// order of sweep ⌊t / ⌈len/k⌉⌋, so a sweep reaches every coordinate. Each sweep has an order of its own. The
 /// other coordinates stay in the residual, and without one they are zero in the mean. Values are not scaled.
 ///
+/// **A cutoff.** With a [cutoff](Self::with_cutoff), each worker's part in R is its largest magnitude, but no
+/// more than its c. What is larger than R has the largest level. So a worker whose c is below R cuts off less
+/// than it would alone. With one level and a tensor a unit this is TernGrad with a shared scaler.
+///
 /// A frame holds what one worker alone would contribute. It is the frame of [`Qsgd`] with one bucket and norm
 /// `max`. With fine levels or a density there are no frames.
 ///
@@ -50,13 +54,15 @@ use core::num::NonZeroU32;
 /// Differences: s = 2^(bits−1) − 1 if bits are given; fields are wide enough for the sum, which overflows the
 /// authors' int8 all-reduce; their biased quantiser rounds down; their mask follows from the rounded levels,
 /// which biases it; and what their random block does not send stays local, so that their replicas drift
-/// apart.
+/// apart. Wen et al.: TernGrad (arXiv 1705.07878), sections 3.2 and 3.3, for the cutoff and the scaler that
+/// all share. There, each worker cuts off at its own c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MaxNorm {
     bits: LevelBits,
     fine: Option<u8>,
     density: Option<Density>,
     rounding: Rounding,
+    cutoff: Option<Cutoff>,
 }
 
 impl MaxNorm {
@@ -76,7 +82,7 @@ impl MaxNorm {
     }
 
     fn of(bits: LevelBits) -> Self {
-        Self { bits, fine: None, density: None, rounding: Rounding::Stochastic }
+        Self { bits, fine: None, density: None, rounding: Rounding::Stochastic, cutoff: None }
     }
 
     /// With a second scale, of which 2^(bits−1) − 1 levels per sign span R. `None` unless it has more levels
@@ -97,6 +103,12 @@ impl MaxNorm {
     #[must_use]
     pub fn with_rounding(self, rounding: Rounding) -> Self {
         Self { rounding, ..self }
+    }
+
+    /// With large magnitudes cut off. What is cut off is lost, so no memory may be lent.
+    #[must_use]
+    pub fn with_cutoff(self, cutoff: Option<Cutoff>) -> Self {
+        Self { cutoff, ..self }
     }
 
     /// The number of levels per sign of one worker.
@@ -123,6 +135,12 @@ impl MaxNorm {
         self.rounding
     }
 
+    /// Where magnitudes are cut off, if they are.
+    #[must_use]
+    pub fn cutoff(&self) -> Option<Cutoff> {
+        self.cutoff
+    }
+
     fn levels(self) -> u32 {
         self.bits.levels()
     }
@@ -138,7 +156,7 @@ impl MaxNorm {
     }
 
     fn keeps(self) -> bool {
-        self.rounding == Rounding::Nearest
+        self.rounding == Rounding::Nearest && self.cutoff.is_none()
     }
 
     fn has_frames(self) -> bool {
@@ -152,6 +170,7 @@ impl MaxNorm {
             .with_norm(Norm::Max)
             .with_entropy(EntropyChoice::Fixed)
             .with_rounding(self.rounding)
+            .with_cutoff(self.cutoff)
     }
 }
 

@@ -4,6 +4,7 @@ use super::MaxNorm;
 use super::scales::{Scales, signed};
 use crate::built::Full;
 use crate::codec::{EncodeUnit, Linear, Payload, Reduction, Round, begin_unit};
+use crate::coding::values::Rounding;
 use crate::corrected::BLOCK;
 use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
@@ -95,6 +96,17 @@ impl MaxNorm {
         [self.density.map_or(0, |_| k), self.fine.map_or(0, |_| k.div_ceil(32))]
     }
 
+    /// What one worker's values say of R.
+    fn range_of(self, values: &[u32]) -> f32 {
+        let isa = Isa::best();
+        let largest = f32::from_bits(kernels::max_magnitude(isa, values));
+        let Some(cutoff) = Full::build().and(self.cutoff) else { return largest };
+        let (mut sums, mut squares) = ([0.0; 8], [0.0; 8]);
+        kernels::add_values(isa, values, &mut sums);
+        kernels::add_squares(isa, values, &mut squares);
+        largest.min(cutoff.largest(sums, squares, values.len()))
+    }
+
     fn scales<'m>(self, range: f32, mask: &'m [u32]) -> Scales<'m> {
         Scales::new(range, self.levels(), self.fine_levels().map(|levels| (levels, mask)))
     }
@@ -126,7 +138,7 @@ impl Linear for MaxNorm {
         memory: Option<MemoryView<'_>>,
         scratch: &mut LinearScratch<'_>,
     ) -> Result<Round, EncodeError> {
-        if !self.has_frames() {
+        if !self.has_frames() || self.cutoff.is_some() {
             Full::build().ok_or(EncodeError::NotBuilt)?;
         }
         if memory.is_some() && !self.keeps() {
@@ -138,7 +150,7 @@ impl Linear for MaxNorm {
         let [[a, b], [c, d]] = key.rounding(unit.id).words();
         parts.state.copy_from_slice(&[a, b, c, d, 0]);
         parts.choose(key, unit);
-        scratch.floats[0] = f32::from_bits(kernels::max_magnitude(Isa::best(), parts.values()));
+        scratch.floats[0] = self.range_of(parts.values());
         Ok(Round { index: 0, reduction: Reduction::MaxF32, unit: *unit, payload_len: 1 })
     }
 
@@ -173,7 +185,7 @@ impl Linear for MaxNorm {
         }
         let scales = self.scales(range, parts.mask);
         if round.reduction != Reduction::SumI32 {
-            let stream = (!self.keeps()).then(|| parts.stream());
+            let stream = (self.rounding == Rounding::Stochastic).then(|| parts.stream());
             let payload_len = self.pack(parts.values(), &scales, stream.as_ref(), contributors, scratch.ints);
             return Some(Round { reduction: Reduction::SumI32, payload_len, ..next });
         }

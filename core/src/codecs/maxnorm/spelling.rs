@@ -2,7 +2,7 @@
 
 use super::MaxNorm;
 use crate::codec::{Body, Described, NO_MOMENTUM, SUMMED, Spelled};
-use crate::codecs::qsgd::{LevelBits, LevelsFields};
+use crate::codecs::qsgd::{Cutoff, LevelBits, LevelsFields};
 use crate::coding::values::Rounding;
 use crate::gradient::density::Density;
 use crate::keys::{Keys, MemoryChoice, Printer, SpecError, with_unit_keys};
@@ -39,7 +39,7 @@ impl Spelled for MaxNorm {
     /// Its frames are those of `qsgd`.
     const NAMES: &'static [(&'static str, Option<CodecId>)] = &[("maxnorm", None)];
     const KIND: Kind = LevelsFields::KIND;
-    const KEYS: &'static str = with_unit_keys!("bits levels density warmup rounding");
+    const KEYS: &'static str = with_unit_keys!("bits levels sigmas density warmup rounding");
     const SUMMARY: &'static str = "levels of a norm that all workers share, summed as whole numbers";
     const SUITS: &'static str = "all-reduce of integers";
     const COSTS: &'static str = "two rounds, the first one small; a third with two scales";
@@ -50,6 +50,7 @@ impl Spelled for MaxNorm {
         "maxnorm:bits=4,rounding=nearest",
         "maxnorm:bits=4+8",
         "maxnorm:bits=4,density=0.1",
+        "maxnorm:bits=2,sigmas=2.5,unit=tensor",
     ];
 
     fn parse<'a>(_name: &str, keys: &Keys<'a>) -> Result<Self, SpecError<'a>> {
@@ -57,9 +58,15 @@ impl Spelled for MaxNorm {
         if density.is_none() && keys.text("warmup").is_some() {
             return Err(SpecError::Conflict("warmup: it changes the density, and none is given"));
         }
+        let cutoff = Cutoff::parse(keys)?;
+        if density.is_some() && cutoff.is_some() {
+            return Err(SpecError::Conflict(
+                "sigmas: with a density, what a step does not send has to be kept, and what is cut off cannot be",
+            ));
+        }
         let rounding = keys.word("rounding", &Rounding::WORDS)?;
         let rounding = rounding.unwrap_or(Self::default_rounding(density));
-        Ok(Self { density, rounding, ..Self::parse_scales(keys)? })
+        Ok(Self { density, rounding, cutoff, ..Self::parse_scales(keys)? })
     }
 
     fn with_density(self, density: Density) -> Self {
@@ -77,6 +84,7 @@ impl Described for MaxNorm {
             Some(fine) => out.always("bits", format_args!("{}+{fine}", self.bits.width()))?,
             None => self.bits.print(out)?,
         }
+        Cutoff::print(self.cutoff, out)?;
         self.density.map_or(Ok(()), |density| out.always("density", density))?;
         let is_default = self.rounding == Self::default_rounding(self.density);
         out.unless(is_default, "rounding", Rounding::WORDS.word(self.rounding))
@@ -91,7 +99,7 @@ impl Described for MaxNorm {
             MemoryChoice::None => None,
             MemoryChoice::Momentum => Some(NO_MOMENTUM),
             MemoryChoice::ErrorFeedback => (!self.keeps()).then_some(
-                "memory=ef: maxnorm with rounding=stochastic is no contraction; use rounding=nearest",
+                "memory=ef: maxnorm is a contraction only with rounding=nearest, and without sigmas",
             ),
         }
     }

@@ -16,22 +16,22 @@ mod view;
 
 use crate::built::Full;
 use crate::codec::{Body, Capabilities, Cut, EncodeUnit, Law, UnitInput};
-use crate::coding::values::Rounding;
 use crate::error::EncodeError;
 use crate::scratch::{Scratch, ScratchLen};
 use crate::wire::writer::Writer;
 
 pub(crate) use params::LEAST_NORM;
-pub use params::{EntropyChoice, LevelBits, Norm, Qsgd};
+pub use params::{Cutoff, EntropyChoice, LevelBits, Norm, Qsgd};
 pub(crate) use view::LevelsFields;
 
 impl EncodeUnit for Qsgd {
     fn capabilities(&self) -> Capabilities {
-        let fits_small_builds = matches!(self.bits, LevelBits::Bits(_)) && self.norm == Norm::Max;
+        let is_usual = self.norm == Norm::Max && self.cutoff().is_none();
+        let fits_small_builds = matches!(self.bits, LevelBits::Bits(_)) && is_usual;
         Capabilities {
-            // Stochastic rounding may send a small coordinate as a level far above it. That error is not
-            // always an f32.
-            law: if self.rounding == Rounding::Nearest { Law::Exact } else { Law::NotKept },
+            // Stochastic rounding may send a small coordinate as a level far above it, and a cutoff a large
+            // one far below it. Such an error is not always an f32.
+            law: if self.has_exact_error() { Law::Exact } else { Law::NotKept },
             needs_full: !fits_small_builds || self.entropy != EntropyChoice::Fixed,
             ..Capabilities::new(Self::ID, LevelsFields::KIND)
         }

@@ -3,6 +3,7 @@
 use crate::built::Full;
 use crate::codec::UnitInput;
 use crate::coding::values::Rounding;
+use crate::kernels::scalar::{Strides, total_of};
 use crate::rng::Stream;
 use crate::wire::ids::CodecId;
 use core::num::NonZeroU32;
@@ -119,6 +120,41 @@ impl LevelBits {
     }
 }
 
+/// Where magnitudes are cut off: at this many standard deviations of a bucket, the key `sigmas=` of a
+/// spelling.
+///
+/// With c = sigmas·σ, larger magnitudes are sent as c, and so the levels of the others are finer. σ² is the
+/// mean of the squares less the square of the mean, in f64. A bucket whose mean is further from 0 than σ
+/// has no tails to cut off, and is sent as it is: else one of equal values, or of one value, would be sent
+/// as zeros.
+///
+/// # Source
+/// Wen et al.: TernGrad (arXiv 1705.07878), section 3.2, with `sigmas` = 2.5. Nothing is left as it is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Cutoff(u32);
+
+impl Cutoff {
+    /// `sigmas` above 0 and finite, else `None`.
+    #[must_use]
+    pub fn new(sigmas: f32) -> Option<Self> {
+        (sigmas.is_finite() && sigmas > 0.0).then_some(Self(sigmas.to_bits()))
+    }
+
+    /// How many standard deviations.
+    #[must_use]
+    pub fn sigmas(self) -> f32 {
+        f32::from_bits(self.0)
+    }
+
+    /// c for `len` values of these sums and squares; infinite where nothing is cut off.
+    pub(crate) fn largest(self, sums: Strides, squares: Strides, len: usize) -> f32 {
+        let [mean, square] = [sums, squares].map(|sums| total_of(sums) / len as f64);
+        let variance = square - mean * mean;
+        let has_tails = variance >= mean * mean;
+        if has_tails { (f64::from(self.sigmas()) * libm::sqrt(variance)) as f32 } else { f32::INFINITY }
+    }
+}
+
 /// QSGD: buckets of consecutive coordinates, each scaled by its own norm R and rounded to multiples of R/s.
 ///
 /// Unbiased with stochastic rounding, so it needs no error feedback: E‖Q − v‖² ≤ min(d/s², √d/s)·‖v‖² for the
@@ -128,9 +164,10 @@ impl LevelBits {
 /// Buckets whose norm is below 2⁻¹⁰⁰, zero included, are sent as zeros.
 ///
 /// # Source
-/// Alistarh, Grubic, Li, Tomioka, Vojnovic: QSGD (arXiv 1610.02132), equation 4 and section 3.2. Ternary
-/// levels with norm `max` are TernGrad's (Wen et al., arXiv 1705.07878) without clipping. Elias codes are the
-/// dense form, on level + 1.
+/// Alistarh, Grubic, Li, Tomioka, Vojnovic: QSGD (arXiv 1610.02132), equation 4 and section 3.2. Elias codes
+/// are the dense form, on level + 1. Ternary levels with norm `max`, a tensor a bucket and a [`Cutoff`] are
+/// TernGrad's (Wen et al., arXiv 1705.07878); where all workers share the largest magnitude, as there, the
+/// levels can be summed, and that is [`MaxNorm`](crate::codecs::MaxNorm).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Qsgd {
     pub(super) bits: LevelBits,
@@ -138,6 +175,7 @@ pub struct Qsgd {
     pub(super) norm: Norm,
     pub(super) entropy: EntropyChoice,
     pub(super) rounding: Rounding,
+    pub(super) cutoff: Option<Cutoff>,
 }
 
 impl Qsgd {
@@ -151,7 +189,7 @@ impl Qsgd {
     #[must_use]
     pub fn new(bits: LevelBits) -> Self {
         let (norm, entropy, rounding) = Default::default();
-        Self { bits, bucket: Self::DEFAULT_BUCKET, norm, entropy, rounding }
+        Self { bits, bucket: Self::DEFAULT_BUCKET, norm, entropy, rounding, cutoff: None }
     }
 
     /// With buckets of `bucket` coordinates.
@@ -176,6 +214,13 @@ impl Qsgd {
     #[must_use]
     pub fn with_rounding(self, rounding: Rounding) -> Self {
         Self { rounding, ..self }
+    }
+
+    /// With large magnitudes cut off. They are under the norm `max` alone: with the Euclidean norm, nothing
+    /// is. Needs the feature `full`.
+    #[must_use]
+    pub fn with_cutoff(self, cutoff: Option<Cutoff>) -> Self {
+        Self { cutoff, ..self }
     }
 
     /// The number of levels.
@@ -219,6 +264,12 @@ impl Qsgd {
         self.rounding
     }
 
+    /// Where magnitudes are cut off, if they are.
+    #[must_use]
+    pub fn cutoff(&self) -> Option<Cutoff> {
+        self.cutoff.filter(|_| self.norm == Norm::Max)
+    }
+
     /// Whether these parameters make a contraction, ‖C(v) − v‖² ≤ (1 − δ)·‖v‖² with δ > 0, with an exact
     /// error, as error feedback needs.
     ///
@@ -226,7 +277,7 @@ impl Qsgd {
     /// norm `max` the largest coordinate of each bucket is a level itself, so its whole energy is kept. Under
     /// the Euclidean norm the largest is at least R/√d. More than half of it is kept if it rounds at least to
     /// level 1, which 4·s² > d ensures. Stochastic rounding may send a small coordinate as a level far above
-    /// it, and that error is not always an f32.
+    /// it, and that error is not always an f32; nor is what is cut off.
     #[must_use]
     pub fn proves_contraction(&self) -> bool {
         let s = self.bits.built().levels();
@@ -234,7 +285,12 @@ impl Qsgd {
             Norm::Max => true,
             Norm::L2 => 4 * s * s > self.bucket.get(),
         };
-        self.rounding == Rounding::Nearest && keeps_the_largest
+        self.has_exact_error() && keeps_the_largest
+    }
+
+    /// Whether the error of each coordinate is an f32.
+    pub(super) fn has_exact_error(&self) -> bool {
+        self.rounding == Rounding::Nearest && self.cutoff().is_none()
     }
 
     /// The draws of stochastic rounding; none for nearest.

@@ -174,23 +174,29 @@ impl<'q> Quantizer<'q> {
 
     /// The norm as sent: an f32, or zero if it is too small to divide by.
     fn bucket_norm(&mut self, values: &Values<'_>, bucket: Range<usize>) -> Result<f32, EncodeError> {
-        // A small build has refused the Euclidean norm.
+        // A small build has refused the Euclidean norm and cutoffs.
         let is_full = Full::build().is_some();
         let source = values.source(self.qsgd);
-        let (mut max, mut squares) = (0, [0.0; 8]);
+        let cutoff = self.qsgd.cutoff().filter(|_| is_full);
+        let (mut max, mut squares, mut sums) = (0, [0.0; 8], [0.0; 8]);
+        let len = bucket.len();
         for first in bucket.clone().step_by(PIECE) {
             let at = first..bucket.end.min(first + PIECE);
             let room = &mut self.words[..at.len()];
             let (p, largest) = source.bits(self.isa, at.start - values.first, room)?;
             max = max.max(largest);
-            if is_full && self.qsgd.norm == Norm::L2 {
+            if is_full && (self.qsgd.norm == Norm::L2 || cutoff.is_some()) {
                 kernels::add_squares(self.isa, p, &mut squares);
+            }
+            if cutoff.is_some() {
+                kernels::add_values(self.isa, p, &mut sums);
             }
         }
         let norm = match self.qsgd.norm {
             Norm::L2 if is_full => libm::sqrt(total_of(squares)) as f32,
             Norm::L2 | Norm::Max => f32::from_bits(max),
         };
+        let norm = cutoff.map_or(norm, |cutoff| norm.min(cutoff.largest(sums, squares, len)));
         Ok(if norm < LEAST_NORM { 0.0 } else { norm })
     }
 

@@ -1,6 +1,6 @@
 //! `qsgd`
 
-use super::{EntropyChoice, LevelBits, LevelsFields, Norm, Qsgd};
+use super::{Cutoff, EntropyChoice, LevelBits, LevelsFields, Norm, Qsgd};
 use crate::codec::{Body, Described, NO_MOMENTUM, Spelled};
 use crate::coding::values::Rounding;
 use crate::keys::{Keys, MemoryChoice, POSITIVE, Printer, SpecError, Words, with_unit_keys};
@@ -58,10 +58,21 @@ impl LevelBits {
     }
 }
 
+impl Cutoff {
+    /// What `sigmas=` says.
+    pub(crate) fn parse<'a>(keys: &Keys<'a>) -> Result<Option<Self>, SpecError<'a>> {
+        keys.value("sigmas", "a number above 0", |value| Self::new(value.parse().ok()?))
+    }
+
+    pub(crate) fn print(cutoff: Option<Self>, out: &mut Printer<'_, '_>) -> fmt::Result {
+        cutoff.map_or(Ok(()), |cutoff| out.always("sigmas", cutoff.sigmas()))
+    }
+}
+
 impl Spelled for Qsgd {
     const NAMES: &'static [(&'static str, Option<CodecId>)] = &[("qsgd", Some(Self::ID))];
     const KIND: Kind = LevelsFields::KIND;
-    const KEYS: &'static str = with_unit_keys!("bits levels bucket norm entropy rounding");
+    const KEYS: &'static str = with_unit_keys!("bits levels bucket norm sigmas entropy rounding");
     const SUMMARY: &'static str = "every coordinate rounded to one of a few levels of its bucket's norm";
     const SUITS: &'static str = "links of medium speed, and no state between steps";
     const COSTS: &'static str = "random draws for rounding";
@@ -73,6 +84,7 @@ impl Spelled for Qsgd {
         "qsgd:bits=4,rounding=nearest",
         "qsgd:bits=3,entropy=fixed",
         "qsgd:levels=5,bucket=64",
+        "qsgd:bits=ternary,bucket=4294967295,sigmas=2.5,unit=tensor",
     ];
 
     fn parse<'a>(_name: &str, keys: &Keys<'a>) -> Result<Self, SpecError<'a>> {
@@ -82,6 +94,7 @@ impl Spelled for Qsgd {
             norm: keys.word("norm", &NORM)?.unwrap_or_default(),
             entropy: keys.word("entropy", &ENTROPY)?.unwrap_or_default(),
             rounding: keys.word("rounding", &Rounding::WORDS)?.unwrap_or_default(),
+            cutoff: Cutoff::parse(keys)?,
         })
     }
 }
@@ -95,6 +108,7 @@ impl Described for Qsgd {
         self.bits.print(out)?;
         out.unless(self.bucket == Self::DEFAULT_BUCKET, "bucket", self.bucket)?;
         out.unless(self.norm == Norm::default(), "norm", NORM.word(self.norm))?;
+        Cutoff::print(self.cutoff, out)?;
         out.unless(self.entropy == EntropyChoice::default(), "entropy", ENTROPY.word(self.entropy))?;
         out.unless(self.rounding == Rounding::default(), "rounding", Rounding::WORDS.word(self.rounding))
     }
@@ -104,11 +118,14 @@ impl Described for Qsgd {
     }
 
     fn conflict(&self, memory: MemoryChoice) -> Option<&'static str> {
+        if self.cutoff.is_some() && self.norm != Norm::Max {
+            return Some("sigmas: it cuts off the largest magnitude; use norm=max");
+        }
         match memory {
             MemoryChoice::None => None,
             MemoryChoice::Momentum => Some(NO_MOMENTUM),
             MemoryChoice::ErrorFeedback => (!self.proves_contraction()).then_some(
-                "memory=ef: qsgd is a proven contraction only with rounding=nearest and norm=max, or norm=l2 with bucket < 4·levels²",
+                "memory=ef: qsgd is a proven contraction only without sigmas, with rounding=nearest and norm=max, or norm=l2 with bucket < 4·levels²",
             ),
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::kernels::isa::compile_for_each_isa;
 use crate::kernels::scalar::sums as scalar;
-use crate::kernels::scalar::sums::Squares;
+use crate::kernels::scalar::sums::Strides;
 
 compile_for_each_isa! {
     /// Adds the gradient to the residual, residual[i] = fl(residual[i] + gradient[i]); returns the largest
@@ -27,7 +27,12 @@ compile_for_each_isa! {
 
 compile_for_each_isa! {
     /// Adds squares in f64 to eight strided partial sums, whose total is [`scalar::total_of`].
-    pub(crate) fn add_squares(isa, p: &[u32], sums: &mut Squares) = scalar::add_squares;
+    pub(crate) fn add_squares(isa, p: &[u32], sums: &mut Strides) = scalar::add_squares;
+}
+
+compile_for_each_isa! {
+    /// Adds values in f64 to eight strided partial sums, whose total is [`scalar::total_of`].
+    pub(crate) fn add_values(isa, p: &[u32], sums: &mut Strides) = scalar::add_values;
 }
 
 compile_for_each_isa! {

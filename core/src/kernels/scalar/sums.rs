@@ -37,23 +37,28 @@ pub(in crate::kernels) fn max_magnitude(p: &[u32]) -> u32 {
     p.iter().fold(0, |max, &bits| max.max(bits & MAGNITUDE))
 }
 
-/// Eight strided partial sums of squares. Blocks added to them begin at a multiple of eight.
-pub(crate) type Squares = [f64; 8];
+/// Eight strided partial sums. Blocks added to them begin at a multiple of eight.
+pub(crate) type Strides = [f64; 8];
 
 /// Halves are added to halves: 0+4, 1+5, 2+6, 3+7; 0+2, 1+3; 0+1.
-pub(crate) fn total_of([a, b, c, d, e, f, g, h]: Squares) -> f64 {
+pub(crate) fn total_of([a, b, c, d, e, f, g, h]: Strides) -> f64 {
     ((a + e) + (c + g)) + ((b + f) + (d + h))
 }
 
 #[inline(always)]
-pub(in crate::kernels) fn add_squares(p: &[u32], sums: &mut Squares) {
-    strided_squares(p, sums, |&bits| f32::from_bits(bits));
+pub(in crate::kernels) fn add_squares(p: &[u32], sums: &mut Strides) {
+    add_strided(p, sums, |&bits| square(f32::from_bits(bits)));
+}
+
+#[inline(always)]
+pub(in crate::kernels) fn add_values(p: &[u32], sums: &mut Strides) {
+    add_strided(p, sums, |&bits| f64::from(f32::from_bits(bits)));
 }
 
 #[inline(always)]
 pub(in crate::kernels) fn sum_of_squares_f32(values: &[f32]) -> f64 {
     let mut sums = [0.0; WIDE_STRIDES];
-    strided_squares(values, &mut sums, |&value| value);
+    add_strided(values, &mut sums, |&value| square(value));
     let (wide, narrow) = (sums.as_chunks::<8>().0, [0.0; 8]);
     total_of(wide.iter().fold(narrow, |total, sums| core::array::from_fn(|i| total[i] + sums[i])))
 }
@@ -62,21 +67,24 @@ pub(in crate::kernels) fn sum_of_squares_f32(values: &[f32]) -> f64 {
 const WIDE_STRIDES: usize = 32;
 
 #[inline(always)]
-fn strided_squares<T, const STRIDES: usize>(
-    values: &[T],
+fn square(value: f32) -> f64 {
+    f64::from(value) * f64::from(value)
+}
+
+#[inline(always)]
+fn add_strided<T, const STRIDES: usize>(
+    elements: &[T],
     sums: &mut [f64; STRIDES],
-    value: impl Fn(&T) -> f32,
+    value: impl Fn(&T) -> f64,
 ) {
-    let (chunks, tail) = values.as_chunks::<STRIDES>();
+    let (chunks, tail) = elements.as_chunks::<STRIDES>();
     for chunk in chunks {
         for (sum, element) in sums.iter_mut().zip(chunk) {
-            let value = f64::from(value(element));
-            *sum += value * value;
+            *sum += value(element);
         }
     }
     for (sum, element) in sums.iter_mut().zip(tail) {
-        let value = f64::from(value(element));
-        *sum += value * value;
+        *sum += value(element);
     }
 }
 
