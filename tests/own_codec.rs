@@ -151,8 +151,8 @@ fn it_stands_in_every_list_of_names() {
     let listed: Vec<_> = codecs().filter(|entry| entry.names[0].0.starts_with("x:")).collect();
     let [head, total] = &listed[..] else { panic!("{listed:?}") };
     assert_eq!((head.kind, total.kind), ("gather", "linear"));
-    assert_eq!(head.keys, "density warmup step most memory unit dense_below dense_1d");
-    assert_eq!(total.keys, "memory unit dense_below dense_1d");
+    assert_eq!(head.keys, "density warmup step most memory decay unit dense_below dense_1d");
+    assert_eq!(total.keys, "memory decay unit dense_below dense_1d");
     assert_eq!((head.summary, head.examples.len()), ("the first coordinates", 2));
     assert_eq!(CodecId::new(0xf2).name(), Some("x:head"));
     assert_eq!(CodecId::new(0xf1).name(), None);

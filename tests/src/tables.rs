@@ -86,7 +86,7 @@ fn key(entry: &KeyEntry) -> [String; 3] {
 }
 
 /// Keys that nearly all codecs have. They say how a gradient is cut and what is kept, not what is sent.
-const COMMON: [&str; 5] = ["memory", "unit", "dense_below", "dense_1d", "max_packet_bytes"];
+const COMMON: [&str; 6] = ["memory", "decay", "unit", "dense_below", "dense_1d", "max_packet_bytes"];
 
 fn spelling(entry: &CodecEntry) -> [String; 5] {
     let first = entry.examples[0];

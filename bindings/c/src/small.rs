@@ -24,7 +24,7 @@ macro_rules! alone {
 
 fn chosen(codec: GatherCodec, memory: MemoryChoice, method: &'static Alone) -> Chosen {
     let (units, warmup, packets) = Default::default();
-    Chosen { spec: Spec { codec: Codec::Gather(codec), memory, units, warmup, packets }, method }
+    Chosen { spec: Spec { codec: Codec::Gather(codec), memory, decay: 1.0, units, warmup, packets }, method }
 }
 
 /// # Safety

@@ -26,7 +26,7 @@ def test_it_has_a_spelling_and_the_keys_of_every_codec() -> None:
     for spelling, text in [
         ("x:blocks:block=0", "block=0: expected a whole number above 0"),
         ("x:blocks:block=a", "invalid literal for int"),
-        ("x:blocks:size=1", "x:blocks has no key 'size': expected one of block memory unit dense_below dense_1d"),
+        ("x:blocks:size=1", "x:blocks has no key 'size': expected one of block memory decay unit dense_below dense_1d"),
         ("x:wrong:memory=ef", "memory=ef: this codec says that it keeps nothing"),
         ("x:block", "unknown codec 'x:block': expected one of"),
     ]:

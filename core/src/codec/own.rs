@@ -26,7 +26,7 @@ use std::sync::{Mutex, PoisonError, RwLock};
 /// and everything that takes a spelling takes it, such as rules by tensor name, exchanges and the trainer.
 /// Readers of frames know its number, and read them as the codec of its first example would.
 ///
-/// Besides its own keys, it has `memory`, `unit`, `dense_below` and `dense_1d`.
+/// Besides its own keys, it has `memory`, `decay`, `unit`, `dense_below` and `dense_1d`.
 ///
 /// # Examples
 /// ```
@@ -204,7 +204,7 @@ impl fmt::Debug for OwnCodec {
     }
 }
 
-const COMMON_KEYS: &str = "memory unit dense_below dense_1d";
+const COMMON_KEYS: &str = "memory decay unit dense_below dense_1d";
 
 /// All codecs that were registered, in that order. They are never removed.
 static ENTRIES: RwLock<Vec<Registered>> = RwLock::new(Vec::new());

@@ -282,7 +282,7 @@ fn split(pairs: &str) -> impl Iterator<Item = (&str, &str)> {
 /// The keys of codecs whose units can be chosen, after those of their own.
 macro_rules! with_unit_keys {
     ($own:expr) => {
-        concat!($own, " memory unit dense_below dense_1d max_packet_bytes")
+        concat!($own, " memory decay unit dense_below dense_1d max_packet_bytes")
     };
 }
 pub(crate) use with_unit_keys;

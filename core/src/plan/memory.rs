@@ -1,9 +1,26 @@
 //! The memory that a plan asks for.
 
-use super::Plan;
+use super::{Group, Plan};
 use crate::gradient::layout::LayoutRef;
 use crate::keys::MemoryChoice;
 use crate::memory::{Keeper, Memory, StateLen, UnitState};
+
+impl Plan {
+    /// Lets the residual decay as the spelling of each group says, after a step that holds. An
+    /// [exchange](https://docs.rs/gradwire-transports) calls this; who encodes without one does so too.
+    ///
+    /// # Panics
+    /// When the memory has another length than the layout.
+    pub fn decay(&self, memory: &mut Memory<'_>) {
+        let decays = |group: &&Group| group.keeps() && group.spec.decay != 1.0;
+        for group in self.groups.iter().filter(decays) {
+            for unit in &group.units {
+                // A spelling allows only what decays.
+                let _ = memory.slice(unit.range()).decay(group.spec.decay);
+            }
+        }
+    }
+}
 
 impl Memory<'static> {
     /// The memory that the groups of a plan need, as before the first step, for a worker and the whole

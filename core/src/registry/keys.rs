@@ -23,6 +23,7 @@ pub const KEYS: &[KeyEntry] = &[
         "the norm of the whole gradient, over all workers, to which it is shortened before it is encoded",
     ),
     entry("columns", "columns of a sketch for each coordinate that is sought"),
+    entry("decay", "what is left, after each step, of what is kept for the next: a factor"),
     entry("dense_1d", "tensors of at most one dimension are sent dense"),
     entry("dense_below", "tensors with fewer elements are sent dense"),
     entry("density", "the share of coordinates that is sent"),

@@ -89,6 +89,9 @@ pub struct Spec {
     pub codec: Codec,
     /// Its memory.
     pub memory: MemoryChoice,
+    /// What is left of the residual after each step that holds: the key `decay=`, above 0, at most 1. See
+    /// [`Memory::decay`](crate::Memory::decay). An exchange applies it; who encodes without one calls that.
+    pub decay: f32,
     /// How the layout is cut.
     pub units: UnitPolicy,
     /// Epochs in which the density falls to that of the codec: the key `warmup=`.
@@ -129,6 +132,7 @@ impl Spec {
         Self {
             codec,
             memory: codec.default_memory(),
+            decay: 1.0,
             units: default_units(&codec),
             warmup: codec.default_warmup(),
             packets: None,
@@ -144,12 +148,15 @@ impl Spec {
         let (codec, keys) = Codec::parse(name, pairs)
             .unwrap_or(Err(SpecError::UnknownCodec { name, known: Self::names() }))?;
         let warmup = keys.number("warmup", "a whole number from 0 to 4294967295", |_| true)?;
+        let decay =
+            keys.number("decay", "a number above 0, at most 1", |decay: &f32| *decay > 0.0 && *decay <= 1.0)?;
         let packets = keys.value("max_packet_bytes", "a whole number from 64 to 65536", |value| {
             value.parse().ok().and_then(PacketSize::new)
         })?;
         let spec = Self {
             codec,
             memory: keys.word("memory", &MEMORY)?.unwrap_or(codec.default_memory()),
+            decay: decay.unwrap_or(1.0),
             units: units(&keys, default_units(&codec))?,
             warmup: warmup.unwrap_or(codec.default_warmup()),
             packets,
@@ -170,7 +177,9 @@ impl Spec {
     #[must_use]
     pub fn conflict(&self) -> Option<&'static str> {
         let packets = || self.packets.and_then(|_| self.codec.packet_conflict());
-        self.codec.conflict(self.memory).or_else(packets)
+        let decays_nothing = self.decay != 1.0 && self.memory == MemoryChoice::None;
+        let decay = || decays_nothing.then_some("decay: with memory=none, nothing is kept that could decay");
+        self.codec.conflict(self.memory).or_else(decay).or_else(packets)
     }
 }
 
@@ -195,6 +204,7 @@ impl fmt::Display for Spec {
         self.codec.print(&mut out)?;
         out.unless(self.warmup == self.codec.default_warmup(), "warmup", self.warmup)?;
         out.unless(self.memory == self.codec.default_memory(), "memory", MEMORY.word(self.memory))?;
+        out.unless(self.decay == 1.0, "decay", self.decay)?;
         let per_tensor = self.units.per_tensor;
         out.unless(per_tensor == self.codec.default_per_tensor(), "unit", UNIT.word(per_tensor))?;
         out.unless(self.units.dense_below == 0, "dense_below", self.units.dense_below)?;
@@ -229,6 +239,8 @@ mod tests {
             "randomk:density=0.000000001,estimator=unbiased",
             "none:max_packet_bytes=65536",
             "topk:density=0.01,unit=tensor,max_packet_bytes=64",
+            "dgc:density=0.01,momentum=0.9,decay=0.95",
+            "efsign:decay=0.5,unit=model",
             "maxnorm:bits=4",
             "maxnorm:bits=8,unit=tensor,dense_1d=true",
             "powersgd:rank=1",
@@ -286,7 +298,7 @@ mod tests {
             ("topk:values=q3", "values=q3: expected one of f32 f16 bf16 q8 q4 q2"),
             (
                 "topk:bits=4",
-                "topk has no key 'bits': expected one of density chunk warmup index values rounding memory unit dense_below dense_1d max_packet_bytes",
+                "topk has no key 'bits': expected one of density chunk warmup index values rounding memory decay unit dense_below dense_1d max_packet_bytes",
             ),
             ("topk:", "topk"),
             (
@@ -302,6 +314,10 @@ mod tests {
                 "qsgd:max_packet_bytes=65537",
                 "max_packet_bytes=65537: expected a whole number from 64 to 65536",
             ),
+            ("topk:decay=0", "decay=0: expected a number above 0, at most 1"),
+            ("topk:decay=1.5", "decay=1.5: expected a number above 0, at most 1"),
+            ("qsgd:decay=0.5", "decay: with memory=none, nothing is kept that could decay"),
+            ("dpsgd:decay=0.5", "dpsgd has no key 'decay': expected one of memory max_packet_bytes"),
             ("powersgd:rank=257", "rank=257: expected a whole number from 1 to 256"),
             ("powersgd:min_rate=0", "min_rate=0: expected a whole number from 1 to 4294967295"),
             (

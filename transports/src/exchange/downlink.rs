@@ -15,6 +15,8 @@ pub(super) struct Downlink {
     codec: Box<dyn Gather>,
     encoder: Encoder,
     memory: Option<Memory<'static>>,
+    /// What is left of the residual after each step.
+    decay: f32,
     /// The memory before the step, to restore it if the step fails after the mean was encoded.
     before: Snapshot,
 }
@@ -28,11 +30,12 @@ impl fmt::Debug for Downlink {
 impl Downlink {
     pub(super) fn new(spec: &Spec, layout: &LayoutRef<'_>) -> Self {
         let memory = Memory::for_keeper(spec, layout, Keeper::Server);
-        Self { codec: Box::new(spec.codec), encoder: Encoder::new(), memory, before: Snapshot::new() }
+        let (codec, encoder, before) = (Box::new(spec.codec), Encoder::new(), Snapshot::new());
+        Self { codec, encoder, memory, decay: spec.decay, before }
     }
 
     pub(super) fn set(&mut self, codec: Box<dyn Gather>, memory: Option<Memory<'static>>) {
-        (self.codec, self.memory) = (codec, memory);
+        (self.codec, self.memory, self.decay) = (codec, memory, 1.0);
     }
 
     pub(super) fn memory(&mut self) -> Option<&mut Memory<'static>> {
@@ -41,12 +44,14 @@ impl Downlink {
 
     /// Encodes the mean, with the server's own error feedback if the codec has it.
     pub(super) fn encode(&mut self, step: &Step<'_>, mean: &[f32]) -> Result<(), ExchangeError> {
-        let Self { codec, encoder, memory, before } = self;
+        let Self { codec, encoder, memory, decay, before } = self;
         let (layout, units) = (step.layout.as_ref(), step.units());
         memory.iter().for_each(|memory| before.take(memory));
         let input = StepInput { key: step.key, layout: &layout, units, grad: Grad::F32(mean) };
-        let encoded = encoder.encode(&**codec, &input, memory.as_mut());
-        encoded.map(|_| ()).map_err(ExchangeError::Downlink)
+        encoder.encode(&**codec, &input, memory.as_mut()).map_err(ExchangeError::Downlink)?;
+        // A spelling allows only what decays; a step that fails undoes this, too.
+        let _ = memory.as_mut().map(|memory| memory.decay(*decay));
+        Ok(())
     }
 
     /// Restores the memory as it was before the mean of this step was encoded.

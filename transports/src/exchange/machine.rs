@@ -249,6 +249,9 @@ impl Exchange {
         if matches!(progress, Err(_) | Ok(Progress::Done(_))) {
             self.started = None;
         }
+        if let (Ok(Progress::Done(_)), Some(memory)) = (&progress, &mut memory) {
+            self.plan.decay(memory);
+        }
         self.undo_if_failed(progress.map(|progress| self.send_first(progress)), memory)
     }
 

@@ -21,6 +21,8 @@ pub(super) struct Kept {
     /// In place: whether both memories hold the same.
     is_copied: bool,
     units: Vec<Unit>,
+    /// What is left of the residual of each unit after a step that holds.
+    decays: Vec<f32>,
     /// Beside: whether the step under way has not written a unit yet, by position.
     is_left: Vec<bool>,
 }
@@ -37,6 +39,7 @@ impl Kept {
             is_open: false,
             is_copied: true,
             units: plan.units().to_vec(),
+            decays: plan.units().iter().map(|unit| plan.group_of(unit).spec.decay).collect(),
             is_left: vec![false; plan.units().len()],
         })
     }
@@ -85,6 +88,10 @@ impl Kept {
                 self.memory.carry_over(&self.before, unit);
             }
             *is_left = false;
+        }
+        for (unit, decay) in self.units.iter().zip(&self.decays).filter(|(_, decay)| **decay != 1.0) {
+            // A spelling allows only what decays.
+            let _ = self.memory.slice(unit.range()).decay(*decay);
         }
         self.is_open = false;
     }

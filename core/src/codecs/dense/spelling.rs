@@ -12,7 +12,7 @@ impl Spelled for Dense {
         &[("none", Some(none)), ("f16", Some(f16)), ("bf16", Some(bf16))]
     };
     const KIND: Kind = DenseFields::KIND;
-    const KEYS: &'static str = "memory max_packet_bytes";
+    const KEYS: &'static str = "memory decay max_packet_bytes";
     const SUMMARY: &'static str =
         "every coordinate: as f32 (none), or cast to half precision (f16) or bfloat16 (bf16)";
     const SUITS: &'static str = "fast links; half the bytes for 16 bits";

@@ -9,7 +9,7 @@ use core::fmt;
 impl Spelled for EfSign {
     const NAMES: &'static [(&'static str, Option<CodecId>)] = &[("efsign", Some(Self::ID))];
     const KIND: Kind = SignsFields::KIND;
-    const KEYS: &'static str = "memory unit dense_below dense_1d max_packet_bytes";
+    const KEYS: &'static str = "memory decay unit dense_below dense_1d max_packet_bytes";
     const SUMMARY: &'static str =
         "the sign of every coordinate times the mean magnitude, with error feedback";
     const SUITS: &'static str = "one bit a coordinate is few enough";
