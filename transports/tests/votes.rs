@@ -1,25 +1,41 @@
-//! A linear codec whose rounds move bytes: votes for the sign of each coordinate, counted.
+//! A codec of another crate whose payloads are votes, and which keeps a momentum of its own and no residual:
+//! the sign of what most workers' momenta point to.
 
+use std::sync::Once;
 use std::thread;
 use std::time::Duration;
 
-use gradwire::plan::Plan;
+use gradwire::experiments::{Keys, OwnCodec};
+use gradwire::registry::Law;
 use gradwire::rounds::{LinearScratch, LinearScratchLen, MemoryView, Payload, Reduction, Round, bytes_of};
+use gradwire::state::{MemoryChoice, StateLen};
 use gradwire::{
-    EncodeError, Grad, Layout, LayoutRef, Linear, Memory, Source, Spec, StepKey, Unit, UnitPolicy,
+    EncodeError, Grad, Layout, LayoutRef, Linear, Memory, Source, Spec, SpecError, StepKey, Unit,
 };
 use gradwire_transports::collective::Wire;
-use gradwire_transports::exchange::{Exchange, ExchangeError, Report, Route, ServerOptions};
-use gradwire_transports::{Deadline, Transport, TransportError, local};
+use gradwire_transports::exchange::{Exchange, ExchangeError, Route};
+use gradwire_transports::local::LocalTransport;
+use gradwire_transports::{Deadline, Transport, local};
 
-/// signSGD with majority vote: +1 where at least half of all workers have a sign that is not negative, else
-/// −1. Two counts of 4 bits a byte, so at most 15 vote.
-#[derive(Clone, Copy, Debug)]
-struct Majority;
+/// Signum with a majority vote (Bernstein et al., arXiv 1810.05291): each worker votes by the sign of its
+/// momentum m ← beta·m + (1 − beta)·g, and a coordinate goes where most votes go, by 1. A tie is 0.
+struct Signum {
+    beta: f32,
+}
 
-impl Linear for Majority {
+impl Signum {
+    fn read<'k>(keys: &Keys<'k>) -> Result<Self, SpecError<'k>> {
+        let beta = keys.number("beta", "at least 0, below 1", |beta| (0.0..1.0).contains(beta))?;
+        Ok(Self { beta: beta.ok_or(SpecError::MissingKey("beta"))? })
+    }
+}
+
+const MOMENTUM: &str = "momentum";
+
+impl Linear for Signum {
+    /// The new momentum as floats, and a byte for each vote.
     fn round_scratch_len(&self, len: usize) -> LinearScratchLen {
-        LinearScratchLen { words: len + len.div_ceil(8), floats: 0, ints: 0 }
+        LinearScratchLen { words: len.div_ceil(4), floats: len, ints: 0 }
     }
 
     fn held(&self, len: usize) -> usize {
@@ -27,7 +43,11 @@ impl Linear for Majority {
     }
 
     fn most_contributors(&self) -> u32 {
-        15
+        u8::MAX.into()
+    }
+
+    fn kept_len(&self, layout: &LayoutRef<'_>, _units: usize) -> StateLen {
+        StateLen::default().with_array_by_coordinate(MOMENTUM, layout.len())
     }
 
     fn begin(
@@ -39,23 +59,22 @@ impl Linear for Majority {
         memory: Option<MemoryView<'_>>,
         scratch: &mut LinearScratch<'_>,
     ) -> Result<Round, EncodeError> {
-        if memory.is_some() {
-            return Err(EncodeError::MemoryRefused);
-        }
+        let kept = memory.and_then(|memory| memory.array(MOMENTUM));
+        let kept = &kept.ok_or(EncodeError::MemoryIncomplete)?[unit.range()];
         let Grad::F32(grad) = grad else { panic!("a gradient of f32") };
-        if let Some(index) = grad.iter().position(|value| value.is_nan()) {
-            return Err(EncodeError::NonFiniteInput { index: unit.start + index });
+        if let Some(at) = grad.iter().position(|value| !value.is_finite()) {
+            return Err(EncodeError::NonFiniteInput { index: unit.start + at });
         }
-        let votes = bytes_of(&mut scratch.words[unit.len..]);
-        votes.fill(0);
-        grad.iter()
-            .enumerate()
-            .for_each(|(at, value)| votes[at / 2] |= u8::from(*value >= 0.0) << (4 * (at % 2)));
-        Ok(Round { index: 0, reduction: Reduction::SumU8, unit: *unit, payload_len: unit.len.div_ceil(2) })
+        let momenta = &mut scratch.floats[..unit.len];
+        let moved = kept.iter().zip(grad).map(|(kept, grad)| self.beta * kept + (1.0 - self.beta) * grad);
+        momenta.iter_mut().zip(moved).for_each(|(momentum, moved)| *momentum = moved);
+        let votes = bytes_of(scratch.words);
+        votes.iter_mut().zip(&*momenta).for_each(|(vote, momentum)| *vote = (*momentum > 0.0).into());
+        Ok(Round { index: 0, reduction: Reduction::SumU8, unit: *unit, payload_len: unit.len })
     }
 
     fn payload<'s>(&self, round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s> {
-        Payload::Bytes(&mut bytes_of(&mut scratch.words[round.unit.len..])[..round.payload_len])
+        Payload::Bytes(&mut bytes_of(scratch.words)[..round.payload_len])
     }
 
     fn advance(
@@ -63,155 +82,133 @@ impl Linear for Majority {
         _: &LayoutRef<'_>,
         round: Round,
         scratch: &mut LinearScratch<'_>,
-        contributors: u32,
+        workers: u32,
         mean: &mut [f32],
-        _: Option<&mut Memory<'_>>,
+        memory: Option<&mut Memory<'_>>,
     ) -> Option<Round> {
-        let votes = bytes_of(&mut scratch.words[round.unit.len..]);
-        for (at, mean) in mean.iter_mut().enumerate() {
-            let count = votes[at / 2] >> (4 * (at % 2)) & 15;
-            *mean = if 2 * u32::from(count) >= contributors { 1.0 } else { -1.0 };
+        for (mean, votes) in mean.iter_mut().zip(&*bytes_of(scratch.words)) {
+            *mean = (2 * u32::from(*votes)).cmp(&workers) as i8 as f32;
         }
+        let kept = memory.and_then(|memory| memory.array_mut(MOMENTUM)).expect("it was there before");
+        kept[round.unit.range()].copy_from_slice(&scratch.floats[..round.unit.len]);
         None
     }
 
-    /// Nothing is kept.
+    /// There is no residual, and the exchange restores the momentum.
     fn abandon(&self, _: Round, _: &mut LinearScratch<'_>, _: Option<&mut Memory<'_>>) {}
 }
 
+fn spec(spelling: &str) -> Spec {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let codec = OwnCodec::linear("signum", "the sign of most momenta", Law::State, Signum::read);
+        codec.keys("beta=0.9").examples(&["x:signum", "x:signum:beta=0.5,unit=tensor"]).register().unwrap();
+    });
+    Spec::parse(spelling).unwrap_or_else(|error| panic!("{error}"))
+}
+
 fn layout() -> Layout {
-    Layout::packed([("w", vec![20, 33]), ("b", vec![33]), ("v", vec![7, 11]), ("x", vec![1])]).unwrap()
+    Layout::packed([("w", vec![9, 7]), ("b", vec![5])]).unwrap()
 }
 
-/// Every tensor a unit, of odd lengths too; that of one dimension is summed as it is.
-fn units() -> UnitPolicy {
-    Spec::parse("topk:density=0.1,unit=tensor,dense_below=34").unwrap().units
+fn gradient(rank: u32, step: u64) -> Vec<f32> {
+    let stream = StepKey { seed: 5, step, source: Source::Rank(rank) }.stream(0);
+    (0..layout().len() as u64).map(|at| stream.u64_at(at) as i32 as f32 / 1e9).collect()
 }
 
-fn gradient(rank: u32) -> Vec<f32> {
-    let stream = StepKey { seed: 9, step: 0, source: Source::Rank(rank) }.stream(0);
-    // Zeros as well, which are not negative.
-    (0..layout().len() as u64).map(|at| (stream.u64_at(at) as u32 % 9) as f32 - 4.0).collect()
-}
+const STEPS: u64 = 6;
+/// In this step one rank has no gradient.
+const BAD: u64 = 3;
 
-fn step(
-    transport: &mut impl Transport,
-    exchange: &mut Exchange,
-    grad: &[f32],
-) -> Result<(Vec<f32>, Report), ExchangeError> {
-    let key = StepKey { seed: 7, step: 0, source: Source::Rank(transport.rank().0) };
-    let (deadline, mut mean) = (Deadline::after(Duration::from_secs(60)), vec![f32::NAN; grad.len()]);
-    exchange.start(transport, key, Grad::F32(grad), None, deadline)?;
-    let report = exchange.finish(transport, &mut mean, None, deadline)?;
-    Ok((mean, report))
-}
-
-fn exchange(route: Route) -> Result<Exchange, ExchangeError> {
-    Exchange::new(Plan::of_linear(Majority, units(), &layout().as_ref()), layout(), route)
-}
-
-/// What every rank has after a step.
-fn run(world: u32, route: &Route, parts: usize) -> Vec<Result<(Vec<f32>, Report), ExchangeError>> {
-    let ends: Vec<_> = local::world(world)
-        .into_iter()
-        .map(|mut end| {
-            let mut exchange = exchange(route.clone()).unwrap();
-            if parts > 1 {
-                exchange = exchange.pipelined(parts).unwrap();
-            }
-            thread::spawn(move || {
-                let rank = end.rank().0;
-                // The end as well: nobody leaves while another still sends to it.
-                (step(&mut end, &mut exchange, &gradient(rank)), end)
-            })
-        })
-        .collect();
-    let ends: Vec<_> = ends.into_iter().map(|end| end.join().unwrap()).collect();
-    ends.into_iter().map(|(result, _)| result).collect()
+/// Means and momenta after each step, as one rank sees them.
+fn run(mut transport: LocalTransport, spelling: &str, route: Route) -> Vec<(Vec<f32>, Vec<f32>)> {
+    let (spec, layout, rank) = (spec(spelling), layout(), transport.rank().0);
+    let mut memory = Memory::for_spec(&spec, &layout.as_ref()).unwrap();
+    let mut exchange = Exchange::new(spec, layout.clone(), route).unwrap();
+    let by = Deadline::after(Duration::from_secs(20));
+    let mut step = |step: u64| {
+        let (mut grad, mut mean) = (gradient(rank, step), vec![0.0; layout.len()]);
+        if (rank, step) == (1, BAD) {
+            // In the last unit, when others have begun.
+            grad[layout.len() - 1] = f32::NAN;
+        }
+        let key = StepKey { seed: 7, step, source: Source::Rank(rank) };
+        let done = exchange.start(&mut transport, key, Grad::F32(&grad), Some(&mut memory), by);
+        let done = done.and_then(|()| exchange.finish(&mut transport, &mut mean, Some(&mut memory), by));
+        assert_eq!(done.is_err(), step == BAD, "rank {rank}, step {step}: {done:?}");
+        assert!(memory.residual().iter().all(|kept| *kept == 0.0));
+        (mean, memory.array(MOMENTUM).unwrap().to_vec())
+    };
+    (0..STEPS).map(&mut step).collect()
 }
 
 #[test]
-fn votes_are_counted_and_ties_go_up() {
-    // What an f32 takes between two hops is no matter for bytes.
-    let (exact, narrow) = (Wire::F32, Wire::Bf16);
-    let ring = |wire| Route::AllReduce { wire };
-    for (route, parts) in
-        [(ring(exact), 1), (ring(narrow), 1), (ring(exact), 3), (Route::Tree { wire: exact }, 1)]
-    {
-        for world in [1, 2, 3, 4, 15] {
-            let all: Vec<_> = (0..world).map(gradient).collect();
-            let (mut ties, mut payload) = (0, 0);
-            let mut expected = vec![0.0; layout().len()];
-            for unit in units().units(&layout().as_ref()) {
-                payload += if unit.dense && route == ring(narrow) {
-                    2 * unit.len
-                } else if unit.dense {
-                    4 * unit.len
-                } else {
-                    unit.len.div_ceil(2)
-                };
-                for at in unit.range() {
-                    let up = all.iter().filter(|grad| grad[at] >= 0.0).count() as u32;
-                    ties += u32::from(!unit.dense && 2 * up == world);
-                    let sum: f32 = all.iter().map(|grad| grad[at]).sum();
-                    expected[at] = match unit.dense {
-                        true => sum / world as f32,
-                        false if 2 * up >= world => 1.0,
-                        false => -1.0,
-                    };
+fn a_coordinate_goes_where_most_momenta_point_and_a_failed_step_leaves_them_as_they_were() {
+    let wire = Wire::F32;
+    for (spelling, beta) in [("x:signum", 0.9), ("x:signum:beta=0.5,unit=tensor", 0.5f32)] {
+        for route in [Route::AllReduce { wire }, Route::Tree { wire }, Route::Owners { wire }] {
+            let ends: Vec<_> = local::world(3).into_iter().collect();
+            let spawn = |end| {
+                let route = route.clone();
+                thread::spawn(move || run(end, spelling, route))
+            };
+            let threads: Vec<_> = ends.into_iter().map(spawn).collect();
+            let seen: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+            let mut momenta = vec![vec![0.0; layout().len()]; 3];
+            for step in 0..STEPS {
+                if step != BAD {
+                    for (rank, momenta) in (0..).zip(&mut momenta) {
+                        let grad = gradient(rank, step);
+                        momenta.iter_mut().zip(grad).for_each(|(m, g)| *m = beta * *m + (1.0 - beta) * g);
+                    }
                 }
-            }
-            assert_eq!(ties > 0, world % 2 == 0);
-            for end in run(world, &route, parts) {
-                let (mean, report) = end.unwrap();
-                assert_eq!((mean, report.frame_bytes), (expected.clone(), payload), "{route:?} of {world}");
+                for (rank, seen) in seen.iter().enumerate() {
+                    let (mean, kept) = &seen[step as usize];
+                    assert_eq!(*kept, momenta[rank], "{spelling}, {route:?}: rank {rank} after step {step}");
+                    if step == BAD {
+                        continue;
+                    }
+                    for (at, mean) in mean.iter().enumerate() {
+                        let votes = momenta.iter().filter(|momenta| momenta[at] > 0.0).count();
+                        assert_eq!(*mean, if votes >= 2 { 1.0 } else { -1.0 }, "{spelling}: {at}");
+                    }
+                }
             }
         }
     }
 }
 
 #[test]
-fn more_votes_than_a_count_holds_are_refused_by_name() {
-    for end in run(16, &Route::Tree { wire: Wire::F32 }, 1) {
-        let ExchangeError::TooManyWorkers { codec, workers: 16, most: 15 } = end.unwrap_err() else {
-            panic!("another error")
-        };
-        assert!(codec.contains("Majority"), "{codec}");
+fn its_memory_is_what_it_says_is_saved_and_needs_no_other() {
+    let (spec, layout) = (spec("x:signum"), layout());
+    assert_eq!(spec.memory, MemoryChoice::State);
+    assert_eq!(spec.to_string(), "x:signum");
+    let layout = layout.as_ref();
+    let mut memory = Memory::for_spec(&spec, &layout).unwrap();
+    memory.array_mut(MOMENTUM).unwrap().fill(0.25);
+    let mut saved = vec![0; memory.saved_bytes().unwrap()];
+    memory.save(&layout, &mut saved).unwrap();
+    let mut resumed = Memory::for_spec(&spec, &layout).unwrap();
+    resumed.load(&layout, &saved).unwrap();
+    assert_eq!(resumed.array(MOMENTUM), memory.array(MOMENTUM));
+    for (spelling, told) in [
+        ("x:signum:memory=none", "memory: the codec keeps a state of its own there"),
+        ("x:signum:memory=ef", "memory: the codec keeps a state of its own there"),
+        ("x:signum:decay=0.5", "decay: nothing that is not sent is kept"),
+        ("topk:memory=state", "memory=state: this codec keeps no state of its own"),
+    ] {
+        let error = Spec::parse(spelling).unwrap_err().to_string();
+        assert!(error.starts_with(told), "{spelling}: {error}");
     }
 }
 
 #[test]
-fn a_gradient_that_cannot_vote_makes_the_step_void_for_all() {
-    let ends = local::world(3).into_iter().map(|mut end| {
-        let mut exchange = exchange(Route::AllReduce { wire: Wire::F32 }).unwrap();
-        thread::spawn(move || {
-            let rank = end.rank().0;
-            let mut grad = gradient(rank);
-            if rank == 1 {
-                grad[7] = f32::NAN;
-            }
-            (step(&mut end, &mut exchange, &grad).unwrap_err(), end)
-        })
-    });
-    let ends: Vec<_> = ends.collect();
-    let ends: Vec<_> = ends.into_iter().map(|end| end.join().unwrap()).collect();
-    for (error, _) in ends {
-        assert!(error.is_void() && error.to_string().contains('7'), "{error}");
-    }
-}
-
-#[test]
-fn routes_that_do_not_sum_bytes_refuse_them_by_name() {
-    for route in [Route::AllGather, Route::SparseAllReduce, Route::Server(ServerOptions::default())] {
-        let refused = exchange(route).unwrap_err();
-        assert!(
-            matches!(refused, ExchangeError::NoFrames { codec } if codec.contains("Majority")),
-            "{refused}"
-        );
-    }
-    // Threads have no library that sums.
-    for end in run(2, &Route::Native { wire: Wire::F32 }, 1) {
-        let refused = TransportError::Unsupported { operation: "native all-reduce" };
-        assert_eq!(end.unwrap_err(), ExchangeError::Transport(refused));
-    }
+fn without_its_memory_it_is_refused() {
+    let mut end = local::world(1).remove(0);
+    let route = Route::AllReduce { wire: Wire::F32 };
+    let mut exchange = Exchange::new(spec("x:signum"), layout(), route).unwrap();
+    let key = StepKey { seed: 7, step: 0, source: Source::Rank(0) };
+    let grad = gradient(0, 0);
+    let refused = exchange.start(&mut end, key, Grad::F32(&grad), None, Deadline::NEVER);
+    assert!(matches!(refused, Err(ExchangeError::Encode(EncodeError::MemoryIncomplete))), "{refused:?}");
 }

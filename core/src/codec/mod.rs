@@ -23,7 +23,7 @@ use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
 use crate::kernels::Isa;
-use crate::memory::{Memory, MemoryView};
+use crate::memory::{Memory, MemoryView, StateLen};
 use crate::rng::key::StepKey;
 use crate::scratch::{LinearScratch, LinearScratchLen};
 
@@ -36,7 +36,7 @@ pub use gossip::{Edge, Gossip, Turn};
 #[cfg(feature = "alloc")]
 pub(crate) use multi_level::{Beside, Chosen, MultiLevel, Whole, read_beside};
 pub use spelled::CodecEntry;
-pub(crate) use spelled::{Described, NO_MOMENTUM, SUMMED, Spelled};
+pub(crate) use spelled::{Described, SUMMED, Spelled};
 pub use unit::{Capabilities, Law};
 pub(crate) use unit::{EncodeUnit, UnitInput};
 
@@ -174,6 +174,14 @@ pub trait Linear: Send + Sync {
         u32::MAX
     }
 
+    /// Lengths of the arrays that the codec keeps for a whole gradient of that layout, which is cut into
+    /// `units` units. They are zeros before the first step. [`advance`](Self::advance) writes them, and an
+    /// exchange restores them where the step fails.
+    fn kept_len(&self, layout: &LayoutRef<'_>, units: usize) -> StateLen {
+        let _ = (layout, units);
+        StateLen::default()
+    }
+
     /// Starts the rounds of one unit; `grad` and the residual in `memory` are those of the unit. The memory
     /// does not change before [`advance`](Self::advance) or [`abandon`](Self::abandon). These get a memory
     /// only if there is one here.
@@ -214,7 +222,8 @@ pub trait Linear: Send + Sync {
     ) -> Option<Round>;
 
     /// Gives up: the residual becomes p = fl(residual + gradient), so that nothing is lost. May also follow
-    /// the last [`advance`](Self::advance), which it undoes if the mean must be refused.
+    /// the last [`advance`](Self::advance), which it undoes if the mean must be refused. The exchange
+    /// restores [arrays](Self::kept_len). A codec that keeps them and no residual does nothing here.
     ///
     /// Expects the bits of p in the first words of the scratch memory, one word for each coordinate of the
     /// unit.

@@ -5,11 +5,13 @@ use crate::codec::Linear;
 use crate::codec::experiment::{
     BodyOutline, EncodeBody, ParseBody, READERS, Refused, ShareNumbers, UnitBody, UnitSource,
 };
-use crate::codec::spelled::{CodecEntry, Described, NO_MOMENTUM, SUMMED};
+use crate::codec::spelled::{CodecEntry, Described, SUMMED};
 use crate::codec::unit::{Capabilities, EncodeUnit, Law, UnitInput};
 use crate::error::EncodeError;
 use crate::gradient::density::Density;
+use crate::gradient::layout::LayoutRef;
 use crate::keys::{Keys, MemoryChoice, Printer, SpecError};
+use crate::memory::{Keeper, StateLen};
 use crate::scratch::{Scratch, ScratchLen};
 use crate::wire::ids::{CodecId, Experiment, Kind};
 use crate::wire::writer::Writer;
@@ -441,17 +443,15 @@ impl Described for Own {
     }
 
     fn default_memory(&self) -> MemoryChoice {
-        if self.law() == Law::NotKept { MemoryChoice::None } else { MemoryChoice::ErrorFeedback }
+        match self.law() {
+            Law::Exact | Law::Rounded => MemoryChoice::ErrorFeedback,
+            Law::NotKept => MemoryChoice::None,
+            Law::State => MemoryChoice::State,
+        }
     }
 
-    fn conflict(&self, memory: MemoryChoice) -> Option<&'static str> {
-        match memory {
-            MemoryChoice::Momentum => Some(NO_MOMENTUM),
-            MemoryChoice::ErrorFeedback if self.law() == Law::NotKept => {
-                Some("memory=ef: this codec says that it keeps nothing")
-            }
-            _ => None,
-        }
+    fn conflict(&self, keeps: bool) -> Option<&'static str> {
+        (keeps && self.law() == Law::NotKept).then_some("memory=ef: this codec says that it keeps nothing")
     }
 
     fn packet_conflict(&self) -> Option<&'static str> {
@@ -476,6 +476,13 @@ impl EncodeUnit for Own {
 
     fn max_body_bytes(&self, len: usize) -> Option<usize> {
         if self.is_linear() { Some(0) } else { self.body().max_body_bytes(len) }
+    }
+
+    fn state_len(&self, layout: &LayoutRef<'_>, units: usize, _: Keeper) -> StateLen {
+        match &self.spelling.codec {
+            Made::Gather(_) => StateLen::default(),
+            Made::Linear(codec, _) => codec.kept_len(layout, units),
+        }
     }
 
     fn unit_scratch_len(&self, len: usize) -> ScratchLen {

@@ -57,8 +57,8 @@ pub(crate) trait Described {
     /// feedback would not converge. Codecs that have momentum use error feedback with momentum.
     fn default_memory(&self) -> MemoryChoice;
 
-    /// Why these parameters, or they and this memory, do not go together, if they do not.
-    fn conflict(&self, memory: MemoryChoice) -> Option<&'static str>;
+    /// Why these parameters do not go together, or with a memory, if that `keeps` what is not sent.
+    fn conflict(&self, keeps: bool) -> Option<&'static str>;
 
     /// Why the codec's output cannot be cut into packets, if it cannot.
     fn packet_conflict(&self) -> Option<&'static str>;
@@ -115,9 +115,6 @@ pub(crate) trait Described {
 /// Why linear codecs have no packets.
 pub(crate) const SUMMED: &str =
     "max_packet_bytes: a linear codec has no frames to cut; its payloads are summed";
-
-/// `memory=momentum` for a codec without.
-pub(crate) const NO_MOMENTUM: &str = "memory=momentum: it belongs to dgc, with a momentum above 0";
 
 /// One codec in the list of all codecs.
 #[derive(Clone, Copy, Debug)]

@@ -107,6 +107,10 @@ pub enum Law {
     /// Nothing may be kept: what is sent is unbiased, or rounded so that the error is not an f32. A memory is
     /// refused.
     NotKept,
+    /// Nothing that is not sent is kept, but the codec has a state of its own in
+    /// [arrays](crate::Memory::arrays), such as a momentum. The residual stays 0, and nothing is given back.
+    /// For linear codecs of other crates.
+    State,
 }
 
 /// What other code needs to know of a codec with its parameters. It asks for these, and never depends on

@@ -31,6 +31,9 @@ pub enum MemoryChoice {
     ErrorFeedback,
     /// Error feedback after momentum of the worker's own, as `dgc` has it.
     Momentum,
+    /// What a codec of another crate keeps in [arrays](crate::Memory::arrays) of its own, and nothing that
+    /// was not sent: see [`Law::State`](crate::registry::Law::State).
+    State,
 }
 
 /// Why a spelling was refused. Displays the key and what is allowed.
@@ -136,8 +139,8 @@ const FLAG: Words<bool> = Words { words: &["false", "true"], values: &[false, tr
 
 /// The words of `memory=`.
 pub(crate) const MEMORY: Words<MemoryChoice> = Words {
-    words: &["none", "ef", "momentum"],
-    values: &[MemoryChoice::None, MemoryChoice::ErrorFeedback, MemoryChoice::Momentum],
+    words: &["none", "ef", "momentum", "state"],
+    values: &[MemoryChoice::None, MemoryChoice::ErrorFeedback, MemoryChoice::Momentum, MemoryChoice::State],
 };
 
 /// The `key=value` pairs of a spelling, separated by commas. A key alone stands for `key=true`. Every method

@@ -73,6 +73,20 @@ impl Snapshot {
         self.momentum_bound = memory.momentum_bound;
     }
 
+    /// Copies the [arrays](Memory::arrays) alone, for linear codecs: whoever gives up their rounds restores
+    /// everything else.
+    pub fn take_arrays(&mut self, memory: &Memory<'_>) {
+        copy(&memory.values, &mut self.values);
+    }
+
+    /// Restores the arrays alone.
+    ///
+    /// # Panics
+    /// When they have another length than those that were copied.
+    pub fn restore_arrays(&self, memory: &mut Memory<'_>) {
+        memory.values.copy_from_slice(&self.values);
+    }
+
     /// Restores the memory, bit for bit, to what it held when the copy was taken.
     ///
     /// # Panics

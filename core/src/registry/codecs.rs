@@ -2,7 +2,7 @@
 
 #[cfg(feature = "std")]
 use crate::codec::own::{self, Own};
-use crate::codec::{Capabilities, CodecEntry, Described, EncodeUnit, Gossip, Linear, Spelled};
+use crate::codec::{Capabilities, CodecEntry, Described, EncodeUnit, Gossip, Law, Linear, Spelled};
 use crate::codecs::dense::{Dense, DenseSum};
 use crate::codecs::list_codecs;
 use crate::coding::values::ValueChoice;
@@ -328,8 +328,22 @@ impl Codec {
         self.described().print(out)
     }
 
+    /// Why the parameters do not go together, or with this memory.
     pub(crate) fn conflict(&self, memory: MemoryChoice) -> Option<&'static str> {
-        self.described().conflict(memory)
+        let (has_momentum, has_state) = (self.momentum().is_some(), self.capabilities().law == Law::State);
+        match memory {
+            MemoryChoice::Momentum if !has_momentum => {
+                Some("memory=momentum: it belongs to dgc, with a momentum above 0")
+            }
+            MemoryChoice::None | MemoryChoice::ErrorFeedback if has_momentum => {
+                Some("memory: the codec keeps its momentum there; with momentum=0 it does without")
+            }
+            MemoryChoice::State if !has_state => Some("memory=state: this codec keeps no state of its own"),
+            MemoryChoice::None | MemoryChoice::ErrorFeedback if has_state => {
+                Some("memory: the codec keeps a state of its own there, and nothing that was not sent")
+            }
+            _ => self.described().conflict(memory != MemoryChoice::None),
+        }
     }
 
     pub(crate) fn packet_conflict(&self) -> Option<&'static str> {

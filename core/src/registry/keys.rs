@@ -35,7 +35,10 @@ pub const KEYS: &[KeyEntry] = &[
     entry("iterations", "rounds of a step, each one of a power iteration"),
     entry("levels", "levels of each sign, where `bits` does not say it"),
     entry("max_packet_bytes", "the largest packet, if a gradient is to be several frames"),
-    entry("memory", "what is kept for the next step: `none`, `ef` (what was not sent) or `momentum`"),
+    entry(
+        "memory",
+        "what is kept for the next step: `none`, `ef` (what was not sent), `momentum` or `state`",
+    ),
     entry("min_rate", "how many times smaller a matrix must become; others are sent whole"),
     entry("momentum", "the factor of the momentum that the codec owns"),
     entry("nesterov", "that momentum looks one step ahead"),

@@ -90,8 +90,8 @@ impl SparseCoding {
 
     /// Why this coding does not work with a memory, or at all. The codec's own conflicts with the memory come
     /// first.
-    pub(crate) fn conflict(self, memory: MemoryChoice) -> Option<&'static str> {
-        if memory != MemoryChoice::None && self.is_stochastic() {
+    pub(crate) fn conflict(self, keeps: bool) -> Option<&'static str> {
+        if keeps && self.is_stochastic() {
             return Some(
                 "memory: values rounded with rounding=stochastic are unbiased, but no proven contraction; use memory=none",
             );

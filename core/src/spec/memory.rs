@@ -19,7 +19,7 @@ impl Memory<'static> {
     pub fn for_keeper(spec: &Spec, layout: &LayoutRef<'_>, keeper: Keeper) -> Option<Self> {
         let memory = match spec.memory {
             MemoryChoice::None => return None,
-            MemoryChoice::ErrorFeedback => Self::new(alloc::vec![0.0; layout.len()]),
+            MemoryChoice::ErrorFeedback | MemoryChoice::State => Self::new(alloc::vec![0.0; layout.len()]),
             MemoryChoice::Momentum => {
                 Self::new(alloc::vec![0.0; layout.len()]).with_momentum(alloc::vec![0.0; layout.len()])
             }

@@ -177,8 +177,10 @@ impl Spec {
     #[must_use]
     pub fn conflict(&self) -> Option<&'static str> {
         let packets = || self.packets.and_then(|_| self.codec.packet_conflict());
-        let decays_nothing = self.decay != 1.0 && self.memory == MemoryChoice::None;
-        let decay = || decays_nothing.then_some("decay: with memory=none, nothing is kept that could decay");
+        let has_residual = !matches!(self.memory, MemoryChoice::None | MemoryChoice::State);
+        let decays_nothing = self.decay != 1.0 && !has_residual;
+        let decay =
+            || decays_nothing.then_some("decay: nothing that is not sent is kept, so nothing can decay");
         self.codec.conflict(self.memory).or_else(decay).or_else(packets)
     }
 }
@@ -316,7 +318,7 @@ mod tests {
             ),
             ("topk:decay=0", "decay=0: expected a number above 0, at most 1"),
             ("topk:decay=1.5", "decay=1.5: expected a number above 0, at most 1"),
-            ("qsgd:decay=0.5", "decay: with memory=none, nothing is kept that could decay"),
+            ("qsgd:decay=0.5", "decay: nothing that is not sent is kept, so nothing can decay"),
             ("dpsgd:decay=0.5", "dpsgd has no key 'decay': expected one of memory max_packet_bytes"),
             ("powersgd:rank=257", "rank=257: expected a whole number from 1 to 256"),
             ("powersgd:min_rate=0", "min_rate=0: expected a whole number from 1 to 4294967295"),

@@ -139,10 +139,14 @@ impl Exchange {
         self.clock = Default::default();
     }
 
-    /// Copies the memory, if void steps are undone.
+    /// Copies what a failed step must restore and no route gives back: the memory, if steps are undone, or
+    /// else the arrays of linear codecs.
     fn note_before(&mut self, memory: Option<&Memory<'_>>) {
-        if let (Some(before), Some(memory)) = (&mut self.before, memory) {
-            before.take(memory);
+        let arrays = memory.filter(|memory| self.is_summed() && !memory.arrays().is_empty());
+        match (&mut self.before, memory, arrays) {
+            (Some(before), Some(memory), _) => before.take(memory),
+            (None, _, Some(memory)) => self.arrays.get_or_insert_default().take_arrays(memory),
+            _ => self.arrays = None,
         }
     }
 
@@ -263,13 +267,16 @@ impl Exchange {
         }
     }
 
-    /// Restores the memory as it was before a step that failed, if that was asked for.
+    /// Restores what was copied before a step that failed.
     fn undo_if_failed<T>(
         &mut self,
         result: Result<T, ExchangeError>,
-        memory: Option<&mut Memory<'_>>,
+        mut memory: Option<&mut Memory<'_>>,
     ) -> Result<T, ExchangeError> {
         let is_over = result.is_err() && self.started.is_none();
+        if let (true, Some(arrays), Some(memory)) = (is_over, &self.arrays, &mut memory) {
+            arrays.restore_arrays(memory);
+        }
         let (true, Some(before), Some(memory)) = (is_over, &mut self.before, memory) else { return result };
         before.swap_into(memory);
         result.map_err(|error| match error {

@@ -57,9 +57,9 @@ impl Exchange {
                 State::Server(Box::new(Server::new(options, packets, &layout.as_ref())?))
             }
         };
-        let (divisor, before, started, number, clock, measure) = Default::default();
+        let (divisor, before, arrays, started, number, clock, measure) = Default::default();
         let port = Port::new(EARLY);
-        Ok(Self { plan, layout, route, divisor, port, before, started, number, clock, measure })
+        Ok(Self { plan, layout, route, divisor, port, before, arrays, started, number, clock, measure })
     }
 
     /// The same, with the step in at most `messages` parts of neighbouring units instead of one. While the

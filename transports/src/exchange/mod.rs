@@ -242,6 +242,8 @@ pub struct Exchange {
     port: Port,
     /// The memory before the step, if steps that fail are undone.
     before: Option<Snapshot>,
+    /// The arrays of linear codecs before the step, if there are any.
+    arrays: Option<Snapshot>,
     started: Option<Started>,
     /// The number of the next step in tags, if it is not the step itself.
     number: Option<u64>,

@@ -1,7 +1,7 @@
 //! `none`, `f16` and `bf16`.
 
 use super::{Dense, DenseFields};
-use crate::codec::{Body, Described, NO_MOMENTUM, Spelled};
+use crate::codec::{Body, Described, Spelled};
 use crate::keys::{Keys, MemoryChoice, Printer, SpecError};
 use crate::wire::ids::{CodecId, Kind};
 use core::fmt;
@@ -42,14 +42,8 @@ impl Described for Dense {
         MemoryChoice::None
     }
 
-    fn conflict(&self, memory: MemoryChoice) -> Option<&'static str> {
-        match memory {
-            MemoryChoice::None => None,
-            MemoryChoice::Momentum => Some(NO_MOMENTUM),
-            MemoryChoice::ErrorFeedback => {
-                (*self == Self::F32).then_some("memory=ef: none sends everything and keeps nothing back")
-            }
-        }
+    fn conflict(&self, keeps: bool) -> Option<&'static str> {
+        (keeps && *self == Self::F32).then_some("memory=ef: none sends everything and keeps nothing back")
     }
 
     fn packet_conflict(&self) -> Option<&'static str> {

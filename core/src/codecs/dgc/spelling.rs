@@ -1,7 +1,7 @@
 //! `dgc`
 
 use super::Dgc;
-use crate::codec::{Body, Described, NO_MOMENTUM, Spelled};
+use crate::codec::{Body, Described, Spelled};
 use crate::coding::values::ValueChoice;
 use crate::gradient::density::Density;
 use crate::keys::{Keys, MemoryChoice, Printer, SpecError};
@@ -70,12 +70,8 @@ impl Described for Dgc {
         if self.momentum.is_some() { MemoryChoice::Momentum } else { self.coding.default_memory() }
     }
 
-    fn conflict(&self, memory: MemoryChoice) -> Option<&'static str> {
-        match (self.momentum.is_some(), memory == MemoryChoice::Momentum) {
-            (true, false) => Some("memory: dgc keeps its momentum there; with momentum=0 it does without"),
-            (false, true) => Some(NO_MOMENTUM),
-            _ => self.coding.conflict(memory),
-        }
+    fn conflict(&self, keeps: bool) -> Option<&'static str> {
+        self.coding.conflict(keeps)
     }
 
     fn packet_conflict(&self) -> Option<&'static str> {

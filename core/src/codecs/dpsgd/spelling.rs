@@ -1,7 +1,7 @@
 //! `dpsgd`
 
 use super::Dpsgd;
-use crate::codec::{Described, NO_MOMENTUM, Spelled};
+use crate::codec::{Described, Spelled};
 use crate::keys::{Keys, MemoryChoice, Printer, SpecError};
 use crate::wire::ids::{CodecId, Kind};
 use core::fmt;
@@ -34,14 +34,8 @@ impl Described for Dpsgd {
         MemoryChoice::None
     }
 
-    fn conflict(&self, memory: MemoryChoice) -> Option<&'static str> {
-        match memory {
-            MemoryChoice::None => None,
-            MemoryChoice::Momentum => Some(NO_MOMENTUM),
-            MemoryChoice::ErrorFeedback => {
-                Some("memory=ef: dpsgd sends the whole model and keeps nothing back")
-            }
-        }
+    fn conflict(&self, keeps: bool) -> Option<&'static str> {
+        keeps.then_some("memory=ef: dpsgd sends the whole model and keeps nothing back")
     }
 
     fn packet_conflict(&self) -> Option<&'static str> {

@@ -1,7 +1,7 @@
 //! `efsign`
 
 use super::{EfSign, SignsFields};
-use crate::codec::{Body, Described, NO_MOMENTUM, Spelled};
+use crate::codec::{Body, Described, Spelled};
 use crate::keys::{Keys, MemoryChoice, Printer, SpecError};
 use crate::wire::ids::{CodecId, Kind};
 use core::fmt;
@@ -34,8 +34,8 @@ impl Described for EfSign {
         MemoryChoice::ErrorFeedback
     }
 
-    fn conflict(&self, memory: MemoryChoice) -> Option<&'static str> {
-        (memory == MemoryChoice::Momentum).then_some(NO_MOMENTUM)
+    fn conflict(&self, _keeps: bool) -> Option<&'static str> {
+        None
     }
 
     fn packet_conflict(&self) -> Option<&'static str> {

@@ -1,7 +1,7 @@
 //! `maxnorm`
 
 use super::MaxNorm;
-use crate::codec::{Body, Described, NO_MOMENTUM, SUMMED, Spelled};
+use crate::codec::{Body, Described, SUMMED, Spelled};
 use crate::codecs::qsgd::{Cutoff, LevelBits, LevelsFields};
 use crate::coding::values::Rounding;
 use crate::gradient::density::Density;
@@ -94,14 +94,9 @@ impl Described for MaxNorm {
         if self.keeps() { MemoryChoice::ErrorFeedback } else { MemoryChoice::None }
     }
 
-    fn conflict(&self, memory: MemoryChoice) -> Option<&'static str> {
-        match memory {
-            MemoryChoice::None => None,
-            MemoryChoice::Momentum => Some(NO_MOMENTUM),
-            MemoryChoice::ErrorFeedback => (!self.keeps()).then_some(
-                "memory=ef: maxnorm is a contraction only with rounding=nearest, and without sigmas",
-            ),
-        }
+    fn conflict(&self, keeps: bool) -> Option<&'static str> {
+        (keeps && !self.keeps())
+            .then_some("memory=ef: maxnorm is a contraction only with rounding=nearest, and without sigmas")
     }
 
     fn packet_conflict(&self) -> Option<&'static str> {

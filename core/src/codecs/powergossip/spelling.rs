@@ -1,7 +1,7 @@
 //! `powergossip`
 
 use super::PowerGossip;
-use crate::codec::{Described, NO_MOMENTUM, Spelled};
+use crate::codec::{Described, Spelled};
 use crate::keys::{Keys, MemoryChoice, Printer, SpecError};
 use crate::wire::ids::{CodecId, Kind};
 use core::fmt;
@@ -44,14 +44,8 @@ impl Described for PowerGossip {
         MemoryChoice::None
     }
 
-    fn conflict(&self, memory: MemoryChoice) -> Option<&'static str> {
-        match memory {
-            MemoryChoice::None => None,
-            MemoryChoice::Momentum => Some(NO_MOMENTUM),
-            MemoryChoice::ErrorFeedback => {
-                Some("memory=ef: powergossip keeps factors for each edge, and no residual")
-            }
-        }
+    fn conflict(&self, keeps: bool) -> Option<&'static str> {
+        keeps.then_some("memory=ef: powergossip keeps factors for each edge, and no residual")
     }
 
     fn packet_conflict(&self) -> Option<&'static str> {

@@ -1,7 +1,7 @@
 //! `powersgd`
 
 use super::PowerSgd;
-use crate::codec::{Described, NO_MOMENTUM, SUMMED, Spelled};
+use crate::codec::{Described, SUMMED, Spelled};
 use crate::keys::{Keys, MemoryChoice, POSITIVE, Printer, SpecError, with_unit_keys};
 use crate::wire::ids::{CodecId, Kind};
 use core::fmt;
@@ -44,14 +44,8 @@ impl Described for PowerSgd {
         MemoryChoice::ErrorFeedback
     }
 
-    fn conflict(&self, memory: MemoryChoice) -> Option<&'static str> {
-        match memory {
-            MemoryChoice::ErrorFeedback => None,
-            MemoryChoice::Momentum => Some(NO_MOMENTUM),
-            MemoryChoice::None => {
-                Some("memory=none: powersgd is biased, and keeps there where the next step begins")
-            }
-        }
+    fn conflict(&self, keeps: bool) -> Option<&'static str> {
+        (!keeps).then_some("memory=none: powersgd is biased, and keeps there where the next step begins")
     }
 
     fn packet_conflict(&self) -> Option<&'static str> {

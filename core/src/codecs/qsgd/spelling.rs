@@ -1,7 +1,7 @@
 //! `qsgd`
 
 use super::{Cutoff, EntropyChoice, LevelBits, LevelsFields, Norm, Qsgd};
-use crate::codec::{Body, Described, NO_MOMENTUM, Spelled};
+use crate::codec::{Body, Described, Spelled};
 use crate::coding::values::Rounding;
 use crate::keys::{Keys, MemoryChoice, POSITIVE, Printer, SpecError, Words, with_unit_keys};
 use crate::wire::ids::{CodecId, Kind};
@@ -117,17 +117,13 @@ impl Described for Qsgd {
         if self.proves_contraction() { MemoryChoice::ErrorFeedback } else { MemoryChoice::None }
     }
 
-    fn conflict(&self, memory: MemoryChoice) -> Option<&'static str> {
+    fn conflict(&self, keeps: bool) -> Option<&'static str> {
         if self.cutoff.is_some() && self.norm != Norm::Max {
             return Some("sigmas: it cuts off the largest magnitude; use norm=max");
         }
-        match memory {
-            MemoryChoice::None => None,
-            MemoryChoice::Momentum => Some(NO_MOMENTUM),
-            MemoryChoice::ErrorFeedback => (!self.proves_contraction()).then_some(
-                "memory=ef: qsgd is a proven contraction only without sigmas, with rounding=nearest and norm=max, or norm=l2 with bucket < 4·levels²",
-            ),
-        }
+        (keeps && !self.proves_contraction()).then_some(
+            "memory=ef: qsgd is a proven contraction only without sigmas, with rounding=nearest and norm=max, or norm=l2 with bucket < 4·levels²",
+        )
     }
 
     fn packet_conflict(&self) -> Option<&'static str> {

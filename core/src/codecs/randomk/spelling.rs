@@ -1,7 +1,7 @@
 //! `randomk`
 
 use super::{Estimator, RandomK, SeededFields};
-use crate::codec::{Body, Described, NO_MOMENTUM, SUMMED, Spelled};
+use crate::codec::{Body, Described, SUMMED, Spelled};
 use crate::gradient::density::Density;
 use crate::keys::{Keys, MemoryChoice, Printer, SpecError, Words, with_unit_keys};
 use crate::wire::ids::{CodecId, Kind};
@@ -47,14 +47,10 @@ impl Described for RandomK {
         }
     }
 
-    fn conflict(&self, memory: MemoryChoice) -> Option<&'static str> {
-        match memory {
-            MemoryChoice::None => None,
-            MemoryChoice::Momentum => Some(NO_MOMENTUM),
-            MemoryChoice::ErrorFeedback => (self.estimator == Estimator::Unbiased).then_some(
-                "memory=ef: estimator=unbiased scales by n/k and diverges under error feedback; use estimator=contraction",
-            ),
-        }
+    fn conflict(&self, keeps: bool) -> Option<&'static str> {
+        (keeps && self.estimator == Estimator::Unbiased).then_some(
+            "memory=ef: estimator=unbiased scales by n/k and diverges under error feedback; use estimator=contraction",
+        )
     }
 
     fn packet_conflict(&self) -> Option<&'static str> {

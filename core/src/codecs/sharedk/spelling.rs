@@ -1,7 +1,7 @@
 //! `sharedk`
 
 use super::{SharedBy, SharedK, SketchSize};
-use crate::codec::{Described, NO_MOMENTUM, SUMMED, Spelled};
+use crate::codec::{Described, SUMMED, Spelled};
 use crate::gradient::density::Density;
 use crate::keys::{Keys, MemoryChoice, Printer, SpecError, Words, with_unit_keys};
 use crate::wire::ids::{CodecId, Kind};
@@ -79,8 +79,8 @@ impl Described for SharedK {
         MemoryChoice::ErrorFeedback
     }
 
-    fn conflict(&self, memory: MemoryChoice) -> Option<&'static str> {
-        (memory == MemoryChoice::Momentum).then_some(NO_MOMENTUM)
+    fn conflict(&self, _keeps: bool) -> Option<&'static str> {
+        None
     }
 
     fn packet_conflict(&self) -> Option<&'static str> {

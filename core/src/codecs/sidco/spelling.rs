@@ -1,7 +1,7 @@
 //! `sidco`
 
 use super::{Fit, Sidco};
-use crate::codec::{Body, Described, NO_MOMENTUM, Spelled};
+use crate::codec::{Body, Described, Spelled};
 use crate::coding::values::ValueChoice;
 use crate::gradient::density::Density;
 use crate::keys::{Keys, MemoryChoice, Printer, SpecError, Words};
@@ -67,14 +67,11 @@ impl Described for Sidco {
         self.coding.default_memory()
     }
 
-    fn conflict(&self, memory: MemoryChoice) -> Option<&'static str> {
-        match memory {
-            MemoryChoice::Momentum => Some(NO_MOMENTUM),
-            MemoryChoice::None if self.stages.is_none() => {
-                Some("memory=none: sidco keeps there how many stages it needs; give a number of stages")
-            }
-            _ => self.coding.conflict(memory),
+    fn conflict(&self, keeps: bool) -> Option<&'static str> {
+        if !keeps && self.stages.is_none() {
+            return Some("memory=none: sidco keeps there how many stages it needs; give a number of stages");
         }
+        self.coding.conflict(keeps)
     }
 
     fn packet_conflict(&self) -> Option<&'static str> {

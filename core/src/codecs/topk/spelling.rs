@@ -1,7 +1,7 @@
 //! `topk`
 
 use super::TopK;
-use crate::codec::{Body, Described, NO_MOMENTUM, Spelled};
+use crate::codec::{Body, Described, Spelled};
 use crate::coding::values::ValueChoice;
 use crate::gradient::density::Density;
 use crate::keys::{Keys, MemoryChoice, Printer, SpecError};
@@ -54,8 +54,8 @@ impl Described for TopK {
         self.coding.default_memory()
     }
 
-    fn conflict(&self, memory: MemoryChoice) -> Option<&'static str> {
-        if memory == MemoryChoice::Momentum { Some(NO_MOMENTUM) } else { self.coding.conflict(memory) }
+    fn conflict(&self, keeps: bool) -> Option<&'static str> {
+        self.coding.conflict(keeps)
     }
 
     fn packet_conflict(&self) -> Option<&'static str> {
