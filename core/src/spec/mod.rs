@@ -241,7 +241,7 @@ mod tests {
             "randomk:density=0.000000001,estimator=unbiased",
             "none:max_packet_bytes=65536",
             "topk:density=0.01,unit=tensor,max_packet_bytes=64",
-            "dgc:density=0.01,momentum=0.9,decay=0.95",
+            "topk:density=0.01,decay=0.95",
             "efsign:decay=0.5,unit=model",
             "maxnorm:bits=4",
             "maxnorm:bits=8,unit=tensor,dense_1d=true",

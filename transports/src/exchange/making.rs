@@ -102,7 +102,7 @@ impl Exchange {
         Ok(self)
     }
 
-    /// The same, with the gain of each step in its [report](Report::gain): the share of p, this rank's
+    /// The same, with the gain of each step in its [report](super::Report::gain): the share of p, this rank's
     /// gradient plus its residual, that its own frames or packets hold. Add the
     /// [gains](gradwire::arithmetic::gain::Gain) of all ranks for that of the step.
     ///
@@ -164,7 +164,7 @@ impl Exchange {
         self
     }
 
-    /// The same, with votes at the [end of each step](self#the-end-of-a-step) also over a transport that is
+    /// The same, with votes at the [end of each step](super#the-end-of-a-step) also over a transport that is
     /// fail-stop, so that a rank that [fails](Self::fail) can tell the others until it has voted. Steps whose
     /// parts are added one by one always end with votes. Every member must do the same.
     #[must_use]
@@ -174,9 +174,9 @@ impl Exchange {
     }
 
     /// The same, with steps in added parts that also hold if a mean is not finite: see
-    /// [`PartState::NotFinite`], which all ranks see alike. A gradient that cannot be encoded is an error of
-    /// [`add`](Self::add) alone: the caller may add the part again without it, and say so to all others.
-    /// Every member must do the same.
+    /// [`NotFinite`](super::PartState::NotFinite), which all ranks see alike. A gradient that cannot be
+    /// encoded is an error of [`add`](Self::add) alone: the caller may add the part again without it, and say
+    /// so to all others. Every member must do the same.
     #[must_use]
     pub fn taking_any_mean(mut self) -> Self {
         self.port.takes_any = true;

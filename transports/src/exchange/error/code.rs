@@ -6,7 +6,7 @@ use crate::error::TransportError;
 impl ExchangeError {
     /// The number of this kind of error, for callers without Rust's enums. A number never changes its
     /// meaning; those of exchanges are 301 to 399. An error of encoding or decoding has
-    /// [its own](EncodeError::code).
+    /// [its own](gradwire::EncodeError::code).
     #[must_use]
     pub fn code(&self) -> u32 {
         match self {

@@ -8,7 +8,7 @@ use crate::tag::Tag;
 use crate::zmq::link::Link;
 use crate::zmq::state::{Peer, Standing};
 
-/// What a link repeated or dropped, which [`Transport::counters`] does not count.
+/// What a link repeated or dropped, which [`counters`](crate::Transport::counters) does not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkTally {
     /// Chunks that were sent again.
