@@ -44,7 +44,8 @@ fn with_fault(folder: &Path, command: &str, fault: &str, again: &str) -> Option<
     let trainer = env!("CARGO_BIN_EXE_trainer");
     shell.env("COMMAND", format!("exec {trainer} {command}")).env("FAULT", fault);
     let output = shell.env("AGAIN", again.replace("trainer ", &format!("{trainer} "))).output().ok()?;
-    if !matches!(output.status.code(), Some(0 | 1 | 2 | 78 | 130)) {
+    // In a container there may be no namespace to mount in; the script then does not begin.
+    if !folder.join("left").exists() {
         println!("skipped: this user mounts no file system: {}", String::from_utf8_lossy(&output.stderr));
         return None;
     }
