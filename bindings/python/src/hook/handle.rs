@@ -333,6 +333,6 @@ fn lane_of(
         MemoryChoice::ErrorFeedback => Kind::Beside,
         _ => Kind::Frames,
     };
-    let kept = Kept::new(&plan, layout, kind == Kind::Beside, discardable);
+    let kept = Kept::new(plan, layout, kind == Kind::Beside, discardable);
     Ok((Lane::new(machine, layout, kind, spec.to_string()), kept))
 }

@@ -1,6 +1,6 @@
 //! What is kept of a group of tensors from step to step, and what it was before the step under way.
 
-use crate::names::{Layout, Memory, Plan, Unit};
+use crate::names::{Layout, Memory, Plan};
 
 /// A sample has one block of so many elements of each so many blocks.
 const BLOCK: usize = 64;
@@ -20,17 +20,15 @@ pub(super) struct Kept {
     is_open: bool,
     /// In place: whether both memories hold the same.
     is_copied: bool,
-    units: Vec<Unit>,
-    /// What is left of the residual of each unit after a step that holds.
-    decays: Vec<f32>,
+    plan: Plan,
     /// Beside: whether the step under way has not written a unit yet, by position.
     is_left: Vec<bool>,
 }
 
 impl Kept {
     /// Nothing is kept yet; `None` for a plan that keeps nothing.
-    pub(super) fn new(plan: &Plan, layout: &Layout, is_beside: bool, is_copied_late: bool) -> Option<Self> {
-        let memory = || Memory::for_plan(plan, &layout.as_ref());
+    pub(super) fn new(plan: Plan, layout: &Layout, is_beside: bool, is_copied_late: bool) -> Option<Self> {
+        let memory = || Memory::for_plan(&plan, &layout.as_ref());
         Some(Self {
             memory: memory()?,
             before: memory()?,
@@ -38,9 +36,8 @@ impl Kept {
             is_copied_late,
             is_open: false,
             is_copied: true,
-            units: plan.units().to_vec(),
-            decays: plan.units().iter().map(|unit| plan.group_of(unit).spec.decay).collect(),
             is_left: vec![false; plan.units().len()],
+            plan,
         })
     }
 
@@ -75,7 +72,7 @@ impl Kept {
     /// The step under way has written these units, given by their identifiers.
     pub(super) fn wrote(&mut self, ids: &[u32]) {
         for id in ids {
-            if let Ok(at) = self.units.binary_search_by_key(id, |unit| unit.id) {
+            if let Ok(at) = self.plan.units().binary_search_by_key(id, |unit| unit.id) {
                 self.is_left[at] = false;
             }
         }
@@ -83,16 +80,14 @@ impl Kept {
 
     /// The step holds, as far as anybody asks.
     pub(super) fn hold(&mut self) {
-        for (unit, is_left) in self.units.iter().zip(&mut self.is_left).filter(|(_, is_left)| **is_left) {
+        let units = self.plan.units().iter();
+        for (unit, is_left) in units.zip(&mut self.is_left).filter(|(_, is_left)| **is_left) {
             if self.is_beside {
                 self.memory.carry_over(&self.before, unit);
             }
             *is_left = false;
         }
-        for (unit, decay) in self.units.iter().zip(&self.decays).filter(|(_, decay)| **decay != 1.0) {
-            // A spelling allows only what decays.
-            let _ = self.memory.slice(unit.range()).decay(*decay);
-        }
+        self.plan.decay(&mut self.memory);
         self.is_open = false;
     }
 
