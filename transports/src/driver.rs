@@ -205,13 +205,13 @@ fn drive_until<S: Drive>(
     until: Deadline,
 ) -> Result<Option<S::Done>, ExchangeError> {
     let (mut mark, mut patience) = (Instant::now(), FIRST_RETRY);
+    let mut time = since_origin(mark);
     // Reading the clock takes as long as some pieces of work: it is read once for each.
     let mut spend = |machine: &mut dyn Machine, kind| {
         let spent = std::mem::replace(&mut mark, Instant::now());
         machine.spend(kind, mark - spent);
         since_origin(mark)
     };
-    let mut time = spend(step.machine(), Work::Exchange);
     loop {
         if post(step.machine(), transport, &mut patience) {
             time = spend(step.machine(), Work::Exchange);
@@ -242,9 +242,10 @@ fn drive_until<S: Drive>(
 /// a machine themselves, because they wait for something else beside messages; `patience` begins with
 /// [`FIRST_RETRY`]. Returns whether there was anything to send.
 pub fn post(machine: &mut dyn Machine, transport: &mut dyn Transport, patience: &mut Duration) -> bool {
-    let has_any = machine.outgoing().is_some();
-    while machine.outgoing().is_some() {
-        if post_next(machine, transport, Deadline::now()) == Some(true) {
+    let mut has_any = false;
+    while let Some(is_sent) = post_next(machine, transport, Deadline::now) {
+        has_any = true;
+        if is_sent {
             *patience = FIRST_RETRY;
         }
     }
@@ -252,11 +253,15 @@ pub fn post(machine: &mut dyn Machine, transport: &mut dyn Transport, patience: 
 }
 
 /// Sends the next message, waiting for room until the deadline; `None` if nothing is to be sent.
-fn post_next(machine: &mut dyn Machine, transport: &mut dyn Transport, by: Deadline) -> Option<bool> {
+fn post_next(
+    machine: &mut dyn Machine,
+    transport: &mut dyn Transport,
+    by: impl FnOnce() -> Deadline,
+) -> Option<bool> {
     let next = machine.outgoing()?;
     let sent = match next.care {
         Care::Packet(until) => transport.send_packet(next.to, next.tag, next.bytes, at(until)),
-        _ => transport.send(next.to, next.tag, next.bytes, by),
+        _ => transport.send(next.to, next.tag, next.bytes, by()),
     };
     let (id, is_sent) = (next.id, sent.is_ok());
     match sent {
@@ -285,7 +290,7 @@ pub fn wait(
     if wanted.is_empty() {
         machine.give(message);
         machine.retry();
-        return post_next(machine, transport, until) == Some(true);
+        return post_next(machine, transport, || until) == Some(true);
     }
     let received = transport.recv_any(wanted, &mut message, until);
     let has_come = received.is_ok();
