@@ -19,7 +19,7 @@ LARGEST_STEP = 2**63 - 1
 _LONGEST_SECONDS = 1e9
 _LEAST_DENSITY = 1e-9
 _MOST_THREADS = 256
-# Encoding reads memory, which more threads than these do not make faster.
+# Encoding mostly reads memory. More threads than these were not measured.
 _ENOUGH_THREADS = 4
 
 
