@@ -51,6 +51,9 @@ declare -A purpose=(
 )
 
 published=(gradwire gradwire-transports gradwire-trainer)
+# The checks of both networks take the same packages and features, so that the trainer is compiled once.
+networks=(-p gradwire-transports -p gradwire-trainer)
+networks+=(--features "gradwire-transports/mpi,gradwire-transports/zmq,gradwire-transports/conformance,gradwire-trainer/mpi,gradwire-trainer/zmq")
 fuzz_seconds=${FUZZ_SECONDS:-5}
 fuzz_long_seconds=${FUZZ_LONG_SECONDS:-180}
 quickstart_seconds=${QUICKSTART_SECONDS:-90}
@@ -899,9 +902,6 @@ need_library() {
 
 is_linkable() { echo 'int main(void) { return 0; }' | cc -x c - -Wl,--no-as-needed "-l$1" -o /dev/null 2>/dev/null; }
 
-# What needs the libraries of both networks: the trainer is compiled once for both checks.
-networks=(-p gradwire-transports -p gradwire-trainer)
-networks+=(--features "gradwire-transports/mpi,gradwire-transports/zmq,gradwire-transports/conformance,gradwire-trainer/mpi,gradwire-trainer/zmq")
 need_networks() {
   need_c_compiler
   need_command mpicc libopenmpi-dev openmpi-bin libclang-dev

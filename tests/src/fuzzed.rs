@@ -15,12 +15,12 @@ pub fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks::<4>().0.iter().map(|&chunk| f32::from_le_bytes(chunk)).collect()
 }
 
-/// One of `words`, by the first byte of `data`, which is taken off.
+/// Removes the first byte of `data` and returns the word that it chooses.
 pub fn pick<'w>(data: &mut &[u8], words: &[&'w str]) -> &'w str {
     words[usize::from(byte(data)) % words.len()]
 }
 
-/// The first byte of `data`, which is taken off; 0 if there is none.
+/// Removes the first byte of `data` and returns it, or returns 0 if `data` is empty.
 pub fn byte(data: &mut &[u8]) -> u8 {
     let (&first, rest) = data.split_first().unwrap_or((&0, &[]));
     *data = rest;

@@ -16,7 +16,7 @@ pub(crate) enum Body {
     Frame { part: usize, place: usize },
 }
 
-/// What becomes of a message that finds no room.
+/// How long a message is tried if its receiver has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Care {
     /// The step fails if it does not leave before the deadline.

@@ -226,7 +226,7 @@ impl Engine {
     }
 }
 
-/// A peer of which nothing is known but where it came in. libzmq names no address of a failed handshake.
+/// A peer whose handshake failed. Only the endpoint is known: libzmq does not report the peer's address.
 fn unknown(router: &Socket) -> String {
     let endpoint = router.get_last_endpoint().ok().and_then(Result::ok).unwrap_or_default();
     format!("an unknown peer (connected to {endpoint})")

@@ -38,7 +38,7 @@ impl ZmqTransport {
         state.peers.iter().filter(is_present).map(|peer| peer.rank).collect()
     }
 
-    /// The number of the open session with `rank`, the same at both ends; `None` if there is none.
+    /// The number of the open session with `rank`, if there is one. Both ends have the same number.
     pub fn session(&self, rank: Rank) -> Option<u64> {
         let state = self.shared.lock();
         let peer = state.peers.iter().find(|peer| peer.rank == rank)?;
