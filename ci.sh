@@ -153,7 +153,9 @@ check_layers() {
 check_clippy() {
   need_component clippy
   need_c_compiler
-  cargo clippy --release --workspace --all-targets -- -D warnings
+  # Apart, as benches turn on features with which the tensor library would be compiled once more.
+  cargo clippy --release --workspace --exclude gradwire-trainer --exclude own-codec --all-targets -- -D warnings
+  cargo clippy --release -p gradwire-trainer -p own-codec --all-targets -- -D warnings
   cargo clippy --release -p gradwire --all-targets --no-default-features -- -D warnings
   cargo clippy --release -p gradwire --all-targets --no-default-features --features full -- -D warnings
   cargo clippy --release -p gradwire --all-targets --no-default-features --features alloc -- -D warnings
@@ -335,7 +337,7 @@ check_mpi() {
 check_zmq() {
   need_networks
   need_component clippy
-  cargo clippy -p gradwire-transports --all-targets --features zmq,conformance -- -D warnings
+  cargo clippy --release -p gradwire-transports --all-targets --features zmq,conformance -- -D warnings
   cargo test -p gradwire-transports --features zmq --no-run
   timeout -k 5 "$zmq_seconds" cargo test -p gradwire-transports --features zmq --lib zmq
   timeout -k 5 "$zmq_seconds" cargo test -p gradwire-transports --features zmq --test zmq --test zmq_memory
