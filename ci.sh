@@ -7,7 +7,7 @@
 set -euo pipefail
 
 ordinary=(fmt shell workflows words documents tree layers clippy doc features test no_std firmware msrv platforms package format bench-smoke quickstart study mpi zmq fuzz python c)
-nightly=(simulate lab metrics miri deny mpich arch platforms-trainer streams instructions fuzz-long bench-full semver release)
+nightly=(simulate lab metrics miri deny mpich arch platforms-trainer streams instructions fuzz-long bench-full semver cargo-c release)
 declare -A purpose=(
   [fmt]="every package is formatted by rustfmt"
   [shell]="shellcheck has nothing to say about the scripts"
@@ -47,6 +47,7 @@ declare -A purpose=(
   [fuzz-long]="every fuzz target runs for minutes"
   [bench-full]="all benches, measured"
   [semver]="since the last release, interfaces changed only as its number allows, and its golden and bad frames are all there"
+  [cargo-c]="what cargo-c installs of libgradwire is found by pkg-config and CMake, as what install.sh installs is"
   [release]="the files of a release are made, and work for somebody without Rust: wheels, sdist, static binaries, checksums"
 )
 
@@ -511,7 +512,8 @@ check_c() {
   valgrind --quiet --error-exitcode=9 --leak-check=full "$scratch/parts-plain"
   valgrind --quiet --error-exitcode=9 --leak-check=full "$scratch/rounds-plain"
   valgrind --quiet --error-exitcode=9 "$scratch/hostile-plain" tests/bad
-  c_finds_what_is_installed "$scratch"
+  mv "$scratch/prefix" "$scratch/moved"
+  c_finds_what_is_installed "$scratch/moved" "$scratch/moved/lib"
 }
 
 # decodes_frames_of_others PROGRAM: the golden frames, and those of the Python package if `./ci.sh python` has installed it.
@@ -534,21 +536,20 @@ c_interface_is_listed() {
   readelf -d "$library" | grep -F "SONAME" | grep -qF "[libgradwire.so.0]" || fail "another soname"
 }
 
-# c_finds_what_is_installed FOLDER: its `prefix`, after it was moved, by pkg-config and by CMake, shared and static.
+# c_finds_what_is_installed PREFIX LIBRARIES: by pkg-config and by CMake, shared and static; LIBRARIES is their folder.
 c_finds_what_is_installed() {
-  local flags
-  mv "$1/prefix" "$1/moved"
-  export PKG_CONFIG_PATH=$1/moved/lib/pkgconfig
+  local flags built=$1.built
+  export PKG_CONFIG_PATH=$2/pkgconfig
   flags=$(pkg-config --cflags --libs gradwire)
+  mkdir "$built"
   # shellcheck disable=SC2086  # one word for each flag
-  gcc -std=c99 bindings/c/examples/first.c $flags -o "$1/by-pkg-config"
-  LD_LIBRARY_PATH=$1/moved/lib "$1/by-pkg-config"
-  mkdir "$1/cmake"
-  cp bindings/c/tests/cmake/CMakeLists.txt "$1/cmake"
-  cmake -S "$1/cmake" -B "$1/cmake/built" -DCMAKE_PREFIX_PATH="$1/moved" -DEXAMPLE="$root/bindings/c/examples/first.c"
-  cmake --build "$1/cmake/built"
-  "$1/cmake/built/shared"
-  "$1/cmake/built/static"
+  gcc -std=c99 bindings/c/examples/first.c $flags -o "$built/by-pkg-config"
+  LD_LIBRARY_PATH=$2 "$built/by-pkg-config"
+  cp bindings/c/tests/cmake/CMakeLists.txt "$built"
+  cmake -S "$built" -B "$built" -DCMAKE_PREFIX_PATH="$1" -DEXAMPLE="$root/bindings/c/examples/first.c"
+  cmake --build "$built"
+  "$built/shared"
+  "$built/static"
 }
 
 # Left to the ordinary tests: those that go through all 16-bit values, or all tables, which takes Miri hours.
@@ -678,6 +679,19 @@ check_semver() {
   # The features are those of the documentation. Of the trainer's library only one function is promised: see its text.
   cargo semver-checks --baseline-rev "$last" -p gradwire
   cargo semver-checks --baseline-rev "$last" -p gradwire-transports --default-features --features conformance
+}
+
+check_cargo_c() {
+  need_cargo_tool cargo-c 0.10.18+cargo-0.92.0 cargo-cinstall
+  need_command gcc gcc libc6-dev
+  need_command pkg-config pkg-config
+  need_command cmake cmake make
+  local scratch
+  scratch=$(mktemp -d)
+  # shellcheck disable=SC2064  # the folder's name is wanted as it is now
+  trap "rm -rf '$scratch'" EXIT
+  cargo cinstall --locked --manifest-path bindings/c/Cargo.toml --prefix "$scratch/prefix"
+  c_finds_what_is_installed "$scratch/prefix" "$scratch/prefix/lib/$(gcc -print-multiarch)"
 }
 
 check_release() {
@@ -968,9 +982,9 @@ need_target() {
   rustup target add "$1" || fail "target $1 is missing; install it with: rustup target add $1"
 }
 
-# need_cargo_tool NAME VERSION: any version that is there will do.
+# need_cargo_tool NAME VERSION [PROGRAM]: any version that is there will do; PROGRAM is one of its programs, if none has its name.
 need_cargo_tool() {
-  if command -v "$1" >/dev/null; then return; fi
+  if command -v "${3:-$1}" >/dev/null; then return; fi
   need_c_compiler
   env -u CARGO_TARGET_DIR cargo install --locked "$1" --version "$2" ||
     fail "$1 is missing; install it with: cargo install --locked $1 --version $2"

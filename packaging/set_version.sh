@@ -10,6 +10,7 @@ sed -i -E "s/^(version( =|:)|gradwire[a-z-]* = \{ version =) \"${old//./\\.}\"/\
 for name in "${!part[@]}"; do
   sed -i -E "s/(GW_VERSION_$name(: u32 =)?) [0-9]+/\1 ${part[$name]}/" bindings/c/{src/version.rs,include/gradwire.h}
 done
+sed -i -E "s/^(set\(PACKAGE_VERSION) \"[^\"]*\"/\1 \"$1\"/" bindings/c/gradwire-config-version.cmake
 git ls-files '*Cargo.lock' | while read -r lock; do
   cargo update --quiet --workspace --manifest-path "${lock%lock}toml"
 done

@@ -24,19 +24,14 @@ fi
 cargo build "${build[@]}"
 if [[ $profile == dev ]]; then built=$target/debug; else built=$target/$profile; fi
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$here/Cargo.toml")
-IFS=. read -r major minor _ <<<"$version"
+major=${version%%.*}
 
-install -d "$root/include" "$root/lib/pkgconfig" "$root/lib/cmake/gradwire"
+install -d "$root/include" "$root/lib/pkgconfig" "$root/share/cmake/gradwire"
 install -m 644 "$here/include/gradwire.h" "$root/include"
 install -m 644 "$built/libgradwire.a" "$root/lib"
 install -m 755 "$built/libgradwire.so" "$root/lib/libgradwire.so.$version"
 ln -sf "libgradwire.so.$version" "$root/lib/libgradwire.so.$major"
 ln -sf "libgradwire.so.$major" "$root/lib/libgradwire.so"
 
-# fill TEMPLATE FOLDER: the template with this version, without its suffix.
-fill() {
-  sed "s|@VERSION@|$version|; s|@MAJOR@|$major|; s|@MINOR@|$minor|" "$here/$1.in" >"$root/lib/$2/$1"
-}
-fill gradwire.pc pkgconfig
-fill gradwire-config.cmake cmake/gradwire
-fill gradwire-config-version.cmake cmake/gradwire
+install -m 644 "$here/gradwire-config.cmake" "$here/gradwire-config-version.cmake" "$root/share/cmake/gradwire"
+sed "s|@VERSION@|$version|" "$here/gradwire.pc.in" >"$root/lib/pkgconfig/gradwire.pc"
