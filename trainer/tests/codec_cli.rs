@@ -26,19 +26,22 @@ use std::collections::BTreeSet;
 use gradwire::{Codec, Spec};
 use serde_json::json;
 
-use support::{Bench, SPELLINGS, decoded, json_lines, layout, refused, run, values};
+use support::{Bench, decoded, examples, json_lines, layout, makes_frames, refused, run, spellings, values};
 
 #[test]
-fn spellings_cover_every_codec() {
-    // A gossip codec sends models, not gradients: its frames are those of `none`. `powersgd` has no frames at
-    // all.
-    let is_framed = |name: &&str| {
-        let codec = Spec::parse(name).map(|spec| spec.codec);
-        codec.map_or(true, |codec| codec.capabilities().has_frames && !matches!(codec, Codec::Gossip(_)))
-    };
-    for codec in Spec::names().iter().copied().filter(is_framed) {
-        let mut names = SPELLINGS.iter().filter_map(|spelling| spelling.split(':').next());
-        assert!(names.any(|name| name == codec), "{codec}");
+fn every_codec_without_frames_of_its_own_is_refused_or_writes_plain_values() {
+    let bench = Bench::new();
+    let (input, output) = (bench.path("gradient.safetensors"), bench.path("frame"));
+    let plain = bench.encode("none", 0);
+    for codec in examples().filter(|example| !makes_frames(example)) {
+        if let Codec::Gossip(_) = Spec::parse(codec).unwrap().codec {
+            assert_eq!(bench.encode(codec, 0), plain, "{codec}");
+            continue;
+        }
+        let (_, why) =
+            refused(&["encode", "--codec", codec, "--input", &input, "--force", "--output", &output]);
+        let told = format!("{}: this codec has no frames", Spec::parse(codec).unwrap());
+        assert!(why.contains(&input) && why.contains(&told), "{why}");
     }
 }
 
@@ -50,11 +53,11 @@ fn bench_counts_the_bytes_that_encode_writes() {
         let seed_text = seed.to_string();
         let mut args =
             vec!["bench", "--input", &input, "--json", "--iters", "1", "--seed", &seed_text, "--codec"];
-        args.extend(SPELLINGS);
+        args.extend(spellings());
         let rows = json_lines(&run(&args));
-        assert_eq!(rows.len(), SPELLINGS.len());
-        for (row, codec) in rows.iter().zip(SPELLINGS) {
-            assert_eq!(row["codec"], codec);
+        assert_eq!(rows.len(), spellings().len());
+        for (row, codec) in rows.iter().zip(spellings()) {
+            assert_eq!(row["codec"], Spec::parse(codec).unwrap().to_string());
             assert_eq!(row["bytes"], bench.encode(codec, seed).len(), "{codec}");
         }
     }

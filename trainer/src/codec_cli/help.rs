@@ -1,8 +1,8 @@
-//! `trainer codec help`: a codec's keys, what each allows and what it is by default.
+//! `trainer codec help`: a codec's keys, what each means, what it allows and what it is by default.
 
 use std::io::{self, Write};
 
-use gradwire::registry::{CodecEntry, codecs};
+use gradwire::registry::{CodecEntry, KEYS, codecs};
 use gradwire::{Spec, SpecError};
 
 use super::error::CliError;
@@ -31,17 +31,26 @@ pub(super) fn run(args: &HelpArgs, out: &mut impl Write) -> Result<(), CliError>
 
 fn write_entry(name: &str, entry: &CodecEntry, out: &mut impl Write) -> io::Result<()> {
     write!(out, "{}", terminal::paragraph(&format!("{name} [{}]: {}.", entry.kind, entry.summary)))?;
+    for (title, line) in [("Pays where", entry.suits), ("Costs", entry.costs)] {
+        if !line.is_empty() {
+            write!(out, "{}", terminal::paragraph(&format!("{title}: {line}.")))?;
+        }
+    }
     let plain = plain(name, entry);
     let row = |key: &str| {
         let of = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-        [key.to_owned(), of(default(&plain, key)), of(allowed(&plain, key))]
+        // A codec of another crate says in its own documentation what its words mean.
+        let known = KEYS.iter().filter(|_| !name.starts_with("x:")).find(|known| known.key == key);
+        let means = known.map(|known| format!("{}: ", known.means)).unwrap_or_default();
+        let told = means + &of(allowed(&plain, key));
+        [key.to_owned(), of(default(&plain, key)), told]
     };
     let keys: Vec<&str> = entry.keys.split_whitespace().collect();
     if !keys.is_empty() {
-        writeln!(out, "\nkey, its default, and what it allows:")?;
+        writeln!(out, "\nkey, its default, what it means and what it allows:")?;
         let rows = keys.into_iter().map(row);
-        for [key, default, allowed] in rows {
-            write_words(out, &format!("  {key:16} {default:8}  "), allowed.split(' '))?;
+        for [key, default, told] in rows {
+            write_words(out, &format!("  {key:16} {default:8}  "), told.split(' '))?;
         }
         writeln!(
             out,
@@ -123,6 +132,11 @@ mod tests {
                 assert!(text.contains(&format!("  {key} ")), "{name}: {key}: {text}");
             }
             assert!(entry.examples.iter().all(|example| text.contains(example)), "{text}");
+            let told = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            let means = |key: &str| KEYS.iter().find(|known| known.key == key).unwrap().means;
+            for line in entry.keys.split_whitespace().map(means).chain([entry.suits, entry.costs]) {
+                assert!(told.contains(line), "{name}: {line}: {told}");
+            }
         }
     }
 

@@ -89,18 +89,6 @@ fn bad_spellings_name_the_key_and_what_it_allows() {
 }
 
 #[test]
-fn codecs_without_frames_are_not_encoded() {
-    let bench = Bench::new();
-    let (input, output) = (bench.path("gradient.safetensors"), bench.path("frame"));
-    let parts = [input.as_str(), "powersgd:rank=1: this codec has no frames"];
-    assert_refused(
-        &bench,
-        &["encode", "--codec", "powersgd", "--input", &input, "--force", "--output", &output],
-        &parts,
-    );
-}
-
-#[test]
 fn files_that_are_not_safetensors_are_refused() {
     assert_gradient_refused(b"", "not a safetensors file: it has 0 bytes");
     assert_gradient_refused(b"a plain text file", "not a safetensors file: its header would have");

@@ -3,19 +3,16 @@
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use gradwire::{Decoder, Layout, LayoutRef, Limits};
+use gradwire::registry::CODECS;
+use gradwire::{Codec, Decoder, Layout, LayoutRef, Limits, Spec};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Every codec of [`Spec::names`], every coder, every cut into units.
-pub(crate) const SPELLINGS: [&str; 33] = [
-    "none",
-    "f16",
+/// Coders and cuts into units that no example has.
+const SPELLINGS: [&str; 21] = [
     "f16:memory=ef",
-    "bf16",
-    "topk:density=0.01",
     "topk:density=0.1,index=raw",
     "topk:density=0.1,index=bitmap",
     "topk:density=0.1,index=rice",
@@ -27,24 +24,33 @@ pub(crate) const SPELLINGS: [&str; 33] = [
     "topk:density=0.1,memory=none,unit=tensor",
     "topk:density=0.01,unit=tensor,dense_below=50",
     "topk:density=0.01,dense_1d=true",
-    "redsync:density=0.1",
     "threshold:value=0.5",
     "threshold:value=1000000",
-    "qsgd:bits=4",
     "qsgd:bits=8,bucket=128,norm=l2",
     "qsgd:bits=ternary,entropy=fixed",
     "qsgd:bits=2,entropy=elias",
     "qsgd:bits=3,entropy=rans,unit=tensor",
     "qsgd:bits=4,entropy=adaptive",
-    "qsgd:bits=4,rounding=nearest",
-    "randomk:density=0.01",
     "randomk:density=0.1,estimator=unbiased",
     "randomk:density=0.1,unit=tensor,dense_1d=true",
-    "maxnorm:bits=4",
-    "dgc:density=0.1,momentum=0.9",
-    "sidco:density=0.1",
-    "efsign",
 ];
+
+/// These, and all examples of all codecs that make frames of a gradient.
+pub(crate) fn spellings() -> Vec<&'static str> {
+    let examples = examples().filter(|example| makes_frames(example) && !SPELLINGS.contains(example));
+    SPELLINGS.into_iter().chain(examples).collect()
+}
+
+/// The examples of all codecs.
+pub(crate) fn examples() -> impl Iterator<Item = &'static str> {
+    CODECS.iter().flat_map(|entry| entry.examples).copied()
+}
+
+/// Whether the codec makes frames of a gradient. A gossip codec sends models.
+pub(crate) fn makes_frames(spelling: &str) -> bool {
+    let codec = Spec::parse(spelling).unwrap().codec;
+    codec.capabilities().has_frames && !matches!(codec, Codec::Gossip(_))
+}
 
 /// Names are not in alphabetical order on purpose: the order of the data is what counts.
 pub(crate) const SHAPES: [(&str, &[usize]); 5] =
