@@ -30,7 +30,7 @@ METHODS = {
     "local4-efsign": Method("adamw", "efsign", 4),
     "local8-dense": Method("adamw", "none", 8),
     "local8-nesterov": Method("adamw", "none", 8, ("--outer-lr", 0.7, "--outer-momentum", 0.9)),
-    "local8-sparseloco": Method("adamw", "topk:density=0.0156,chunk=4096,values=q2", 8, ("--residual-decay", 0.95)),
+    "local8-sparseloco": Method("adamw", "topk:density=0.0156,chunk=4096,values=q2,decay=0.95", 8),
     "updates-topk-3.2%": Method("adamw-updates", "topk:density=0.032,values=q4"),
     "updates-topk-1.35%": Method("adamw-updates", "topk:density=0.0135,values=q4"),
     "updates-powersgd": Method("adamw-updates", "powersgd:rank=1"),

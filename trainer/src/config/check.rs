@@ -80,13 +80,6 @@ fn ranges(config: &RunConfig) -> Result<(), ConfigError> {
     require(outer_lr.is_finite() && outer_lr > 0.0, "outer_lr", outer_lr, "above 0")?;
     let outer_momentum = config.outer_momentum.unwrap_or(0.0);
     require((0.0..1.0).contains(&outer_momentum), "outer_momentum", outer_momentum, "at least 0, below 1")?;
-    let residual_decay = config.residual_decay.unwrap_or(1.0);
-    require(
-        residual_decay > 0.0 && residual_decay <= 1.0,
-        "residual_decay",
-        residual_decay,
-        "above 0, at most 1",
-    )?;
     require(config.epochs != Some(0), "epochs", 0, "at least 1")?;
     require(config.steps != Some(0), "steps", 0, "at least 1")?;
     if let Some(loss) = config.packet_loss {
@@ -199,8 +192,8 @@ fn optimizer_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
 fn local_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     let Some(count) = config.local_steps else {
         return refuse(
-            config.outer_lr.is_some() || config.outer_momentum.is_some() || config.residual_decay.is_some(),
-            "outer_lr, outer_momentum, residual_decay: they belong to local_steps",
+            config.outer_lr.is_some() || config.outer_momentum.is_some(),
+            "outer_lr, outer_momentum: they belong to local_steps",
         );
     };
     let codec = config.codec.spec.codec;

@@ -169,15 +169,6 @@ fields! {
         help_heading = OPTIMIZER
     )]
     maybe outer_momentum: f64;
-    /// Share of the residual that is kept from one exchange of local steps to the next, above 0, at most 1.
-    /// Needs --local-steps [default: 1]
-    #[arg(
-        long = "residual-decay",
-        alias = "residual_decay",
-        value_name = "X",
-        help_heading = OPTIMIZER
-    )]
-    maybe residual_decay: f64;
     /// Share of the mean square that adamw and adamw-updates keep, at least 0, below 1 [default: 0.999]
     #[arg(long, value_name = "X", help_heading = OPTIMIZER)]
     maybe beta2: f64;

@@ -267,14 +267,10 @@ impl<'a, T: Transport> Worker<'a, T> {
     }
 
     /// A residual kept at another rate moves the parameters as far as it would have then. What is kept of
-    /// local steps is a distance, which needs no rate, and may decay.
+    /// local steps is a distance, which needs no rate.
     fn rescale_residual(&mut self, step: u64) {
-        let factor = match self.own {
-            Some(Own::Local { .. }) => self.job.config.residual_decay.unwrap_or(1.0) as f32,
-            _ => self.job.schedule.ratio(step),
-        };
-        if let Some(memory) = &mut self.memory {
-            memory.rescale(factor);
+        if let (None | Some(Own::Updates(_)), Some(memory)) = (&self.own, &mut self.memory) {
+            memory.rescale(self.job.schedule.ratio(step));
         }
     }
 

@@ -84,7 +84,6 @@ fn cases() -> [(&'static str, Change); 45] {
     let local = |settings: &mut Settings| {
         (settings.optimizer, settings.local_steps) = (Some(OptimizerKind::Adamw), Some(3));
         (settings.schedule, settings.warmup) = (Some(ScheduleKind::Cosine), Some(2));
-        settings.residual_decay = Some(0.95);
     };
     let nesterov = |settings: &mut Settings| {
         (settings.optimizer, settings.local_steps) = (Some(OptimizerKind::Adamw), Some(2));
@@ -163,7 +162,7 @@ fn cases() -> [(&'static str, Change); 45] {
         ("powersgd:rank=2", late_updates),
         ("topk:density=0.02", late_updates),
         ("qsgd:bits=4", updates_by_server),
-        ("topk:density=0.02,values=q4", local),
+        ("topk:density=0.02,values=q4,decay=0.95", local),
         ("none", nesterov),
         ("efsign", nesterov),
         ("topk:density=0.02", local_sgd),

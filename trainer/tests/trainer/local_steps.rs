@@ -121,8 +121,8 @@ fn what_is_kept_back_and_what_moves_the_parameters_is_the_sum_of_all_ways() {
 /// The largest of residual and way is sent; what is kept counts less with each exchange.
 #[test]
 fn a_residual_that_decays_takes_the_steps_of_a_naive_form() {
-    let job = job("topk:density=0.03", 6, |settings| {
-        (settings.workers, settings.batch, settings.residual_decay) = (Some(1), Some(8), Some(0.5));
+    let job = job("topk:density=0.03,decay=0.5", 6, |settings| {
+        (settings.workers, settings.batch) = (Some(1), Some(8));
     });
     let heard = &heard_by(&job, &mut Quiet::default())[0];
     let (places, len) = (shared(heard), job.layout.len());
@@ -162,13 +162,8 @@ fn what_does_not_go_with_local_steps_is_refused_in_words() {
         change(&mut settings);
         RunConfig::resolve(&settings).unwrap_err().to_string()
     };
-    let cases: [(Change, &str); 11] = [
+    let cases: [(Change, &str); 9] = [
         (|settings| settings.local_steps = Some(1), "local_steps = 1: expected at least 2"),
-        (|settings| settings.residual_decay = Some(1.5), "residual_decay = 1.5: expected above 0, at most 1"),
-        (
-            |settings| (settings.local_steps, settings.residual_decay) = (None, Some(0.5)),
-            "belong to local_steps",
-        ),
         (|settings| settings.outer_lr = Some(0.0), "outer_lr = 0: expected above 0"),
         (|settings| settings.outer_momentum = Some(1.0), "outer_momentum = 1: expected at least 0, below 1"),
         (
