@@ -1,8 +1,9 @@
 //! Encoding, and parsing, decoding and adding up, with every codec, beside memcpy and peers.
 
-use gradwire::registry::{self, CodecEntry};
 use gradwire_benches::peers::{self, NaiveTopK, PackedPositions, RangeCoder, Selection, Zstd};
-use gradwire_benches::{CodecRun, DecodeRun, Gradient, Input, Lab, Quality, Settings, Work, harness};
+use gradwire_benches::{
+    CodecRun, DecodeRun, Gradient, Input, Lab, Quality, Settings, Work, harness, with_all_codecs,
+};
 
 const CODECS: [&str; 31] = [
     "none",
@@ -38,18 +39,6 @@ const CODECS: [&str; 31] = [
     "randomk:density=0.1",
 ];
 
-/// Those rows, and the first example of each codec of the list that has frames and none of them.
-fn rows() -> Vec<&'static str> {
-    let name_of = |spelling: &str| spelling.split(':').next().unwrap_or_default().to_owned();
-    let is_there = |entry: &CodecEntry| {
-        let is_named = |row: &&str| entry.names.iter().any(|(name, _)| *name == name_of(row));
-        CODECS.iter().any(is_named)
-    };
-    let has_frames = |entry: &CodecEntry| entry.kind == "gather";
-    let others = registry::CODECS.iter().filter(|entry| has_frames(entry) && !is_there(entry));
-    CODECS.into_iter().chain(others.filter_map(|entry| entry.examples.first().copied())).collect()
-}
-
 /// Codecs whose work depends on what the gradient looks like.
 const SENSITIVE: [&str; 3] = ["topk:density=0.01", "topk:density=0.1", "qsgd:bits=4"];
 
@@ -63,7 +52,7 @@ fn main() {
     let mut lab = Lab::new("Codecs", settings, settings.len);
     let gradient = |input| Gradient::new(input, settings.len, settings);
     for input in Input::USUAL.into_iter().filter(|input| input.is_available(settings)) {
-        measure_codecs(&mut criterion, &mut lab, input, &gradient(input), &rows());
+        measure_codecs(&mut criterion, &mut lab, input, &gradient(input), &with_all_codecs(&CODECS));
     }
     for input in Input::UNUSUAL {
         measure_codecs(&mut criterion, &mut lab, input, &gradient(input), &SENSITIVE);

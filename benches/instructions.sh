@@ -8,26 +8,6 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 elements=${1:-1000000}
-codecs=(
-  none
-  f16
-  bf16
-  topk:density=0.1
-  topk:density=0.01
-  topk:density=0.001
-  "topk:density=0.01,values=q8"
-  "topk:density=0.01,values=q4"
-  "topk:density=0.01,chunk=4096"
-  threshold:value=0.017
-  "qsgd:bits=4,entropy=fixed"
-  "qsgd:bits=4,entropy=rans"
-  "qsgd:bits=4,entropy=elias"
-  qsgd:bits=ternary
-  "qsgd:bits=8,entropy=fixed"
-  "qsgd:bits=4,bucket=4294967295,entropy=fixed,rounding=nearest"
-  randomk:density=0.01
-  efsign
-)
 
 command -v valgrind >/dev/null || {
   echo "valgrind is missing: apt-get install valgrind" >&2
@@ -35,6 +15,7 @@ command -v valgrind >/dev/null || {
 }
 cargo build --quiet --release -p gradwire-benches --example instructions
 program=${CARGO_TARGET_DIR:-target}/release/examples/instructions
+mapfile -t codecs < <("$program" list)
 
 # count DIRECTION CODEC: instructions of one run, without preparation and warm-up.
 count() {

@@ -11,6 +11,7 @@ mod codec_run;
 mod inputs;
 mod lab;
 pub mod peers;
+mod rows;
 mod settings;
 mod targets;
 
@@ -18,5 +19,6 @@ pub use buffer::Aligned;
 pub use codec_run::{CodecRun, DecodeRun, squared_error};
 pub use inputs::{Gradient, Input};
 pub use lab::{Group, Lab, Quality, Work, harness};
+pub use rows::with_all_codecs;
 pub use settings::Settings;
 pub use targets::target;
