@@ -97,12 +97,14 @@ impl LinearRound {
         self.round.index
     }
 
-    /// How the payload is reduced over all workers: ``'sum'`` or ``'max'``.
+    /// How the payload is reduced over all workers: ``'sum'``, ``'max'``, ``'min'`` or, bitwise, ``'and'``.
     #[getter]
     fn reduction(&self) -> PyResult<&'static str> {
         Ok(match self.round.reduction {
             Reduction::SumF32 | Reduction::SumI32 => "sum",
             Reduction::MaxF32 => "max",
+            Reduction::MinI32 => "min",
+            Reduction::And => "and",
             _ => return Err(PyRuntimeError::new_err("a reduction that this version does not know")),
         })
     }
@@ -113,8 +115,8 @@ impl LinearRound {
         self.is_done
     }
 
-    /// The payload of this round, to be replaced by its reduction in place: a writable array of float32 or
-    /// int32 over the round's own memory.
+    /// The payload of this round, to be replaced by its reduction in place: a writable array of float32,
+    /// int32 or, for ``'and'``, uint32 over the round's own memory.
     ///
     /// Get it again in every round.
     #[getter]
@@ -131,6 +133,9 @@ impl LinearRound {
             }
             Payload::I32(values) => {
                 (View::writable(owner, NonNull::from(&mut *values).cast(), values.len(), c"i"), "i4")
+            }
+            Payload::U32(values) => {
+                (View::writable(owner, NonNull::from(&mut *values).cast(), values.len(), c"I"), "u4")
             }
             _ => return Err(PyRuntimeError::new_err("a payload that this version does not know")),
         };

@@ -12,9 +12,15 @@ LINEAR = [
     "none",
     "randomk:density=0.3",
     "maxnorm:bits=8",
+    "maxnorm:bits=4+8",
+    "maxnorm:bits=4,density=0.1",
+    "sharedk:density=0.05,by=leader",
+    "sharedk:density=0.02,columns=2,candidates=2",
     "powersgd:rank=2",
     "powersgd:rank=1,unit=tensor,dense_1d",
 ]
+
+REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum, "and": np.bitwise_and}
 
 
 def drive(ranks: list[list[LinearRound]]) -> None:
@@ -22,8 +28,7 @@ def drive(ranks: list[list[LinearRound]]) -> None:
     for units in zip(*ranks, strict=True):
         while not units[0].done:
             payloads = [unit.payload for unit in units]
-            reduce = np.maximum.reduce if units[0].reduction == "max" else np.add.reduce
-            reduced = reduce(payloads)
+            reduced = REDUCE[units[0].reduction].reduce(payloads)
             for unit, payload in zip(units, payloads, strict=True):
                 payload[:] = reduced
                 unit.advance(len(units))
