@@ -879,7 +879,8 @@ gw_result gw_memory_rescale(gw_memory *memory,
 
 /**
  * Multiplies the residual by a factor from 0 to 1, so that what waits for long weighs less. What decays
- * is lost.
+ * is lost. An exchange does it where the codec's spelling has `decay=`; who encodes without one calls this
+ * once a step.
  *
  * Errors: GW_ERROR_OUT_OF_RANGE, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
  */

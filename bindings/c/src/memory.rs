@@ -209,7 +209,8 @@ pub unsafe extern "C" fn gw_memory_rescale(memory: *mut gw_memory, ratio: f32) -
 }
 
 /// Multiplies the residual by a factor from 0 to 1, so that what waits for long weighs less. What decays
-/// is lost.
+/// is lost. An exchange does it where the codec's spelling has `decay=`; who encodes without one calls this
+/// once a step.
 ///
 /// Errors: GW_ERROR_OUT_OF_RANGE, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
 ///

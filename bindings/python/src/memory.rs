@@ -275,6 +275,21 @@ impl Memory {
         Ok(())
     }
 
+    /// Multiplies the residual by ``factor``, from 0 to 1, so that what waits for long weighs less. What decays
+    /// is lost. The hook does it where the codec's spelling has ``decay=``; a loop of your own calls this once
+    /// a step.
+    ///
+    /// >>> from gradwire import Codec, Memory
+    /// >>> Memory(Codec("topk"), 2).decay(1.5)
+    /// Traceback (most recent call last):
+    ///     ...
+    /// ValueError: factor=1.5: expected a number from 0 to 1
+    fn decay(slf: &Bound<'_, Self>, factor: f32) -> PyResult<()> {
+        let mut memory = Self::borrow_alone(slf)?;
+        let decayed = memory.lend().decay(factor);
+        decayed.map_err(|_| value(format!("factor={factor}: expected a number from 0 to 1")))
+    }
+
     /// Returns a frame or packet that did not enter the mean (lost, late, refused) to the residual. Right
     /// after the encode that made it, the residual is then residual + gradient of that step, bit for bit.
     fn give_back(slf: &Bound<'_, Self>, frame: &Bound<'_, PyAny>) -> PyResult<()> {

@@ -146,6 +146,22 @@ def test_a_memory_is_cleared_and_rescaled() -> None:
     assert memory.save() == Memory(codec, SHAPES).save()
 
 
+def test_what_is_kept_decays_and_never_grows() -> None:
+    codec = Codec("topk:density=0.1")
+    memory = Memory(codec, SHAPES)
+    run(codec, memory, range(2))
+    half = memory.residual * np.float32(0.5)
+    memory.decay(0.5)
+    np.testing.assert_array_equal(memory.residual, half)
+    for factor in (-0.5, 1.5, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="factor=.*: expected a number from 0 to 1"):
+            memory.decay(factor)
+    memory.decay(1.0)
+    np.testing.assert_array_equal(memory.residual, half)
+    memory.decay(0.0)
+    assert not memory.residual.any()
+
+
 def test_what_is_given_back_must_fit() -> None:
     codec = Codec("topk:density=0.1")
     memory = Memory(codec, SHAPES)
