@@ -275,9 +275,9 @@ impl Memory {
         Ok(())
     }
 
-    /// Multiplies the residual by ``factor``, from 0 to 1, so that what waits for long weighs less. What decays
-    /// is lost. The hook does it where the codec's spelling has ``decay=``; a loop of your own calls this once
-    /// a step.
+    /// Multiplies the residual by ``factor``, from 0 to 1, so that what waits for long weighs less. What
+    /// decays is lost. The hook does it where the codec's spelling has ``decay=``; a loop of your own calls
+    /// this once a step.
     ///
     /// >>> from gradwire import Codec, Memory
     /// >>> Memory(Codec("topk"), 2).decay(1.5)

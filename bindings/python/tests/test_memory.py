@@ -154,7 +154,7 @@ def test_what_is_kept_decays_and_never_grows() -> None:
     memory.decay(0.5)
     np.testing.assert_array_equal(memory.residual, half)
     for factor in (-0.5, 1.5, float("nan"), float("inf")):
-        with pytest.raises(ValueError, match="factor=.*: expected a number from 0 to 1"):
+        with pytest.raises(ValueError, match=r"factor=.*: expected a number from 0 to 1"):
             memory.decay(factor)
     memory.decay(1.0)
     np.testing.assert_array_equal(memory.residual, half)

@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ._errors import ExchangeError, OutOfStepError, PeerFailedError, PeerLostError, ReplicasDifferError
 from ._hook import Hook, Registered
+from ._local import LocalSteps
 from ._optimizer import DistributedOptimizer, Exchange, broadcast_parameters
 from ._options import Options, Scaler
 from ._stats import Stats
@@ -29,6 +30,7 @@ __all__ = [
     "Exchange",
     "ExchangeError",
     "Hook",
+    "LocalSteps",
     "OutOfStepError",
     "PeerFailedError",
     "PeerLostError",

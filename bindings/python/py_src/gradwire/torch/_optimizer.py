@@ -13,6 +13,7 @@ import torch.distributed as dist
 from ._engine import Bucket, Engine
 from ._options import Options, Scaler, flag, real, type_error, whole
 from ._plan import Named, trained
+from ._wrapper import Wrapper
 
 _KEY = "gradwire"
 
@@ -23,7 +24,7 @@ class Exchange(Engine):
     tells_used = True
 
 
-class DistributedOptimizer(torch.optim.Optimizer):
+class DistributedOptimizer(Wrapper):
     """An optimizer that steps with the means of the gradients of all ranks; for models without DDP.
 
     As with Horovod and GRACE, make it after the model and the optimizer, and use it in place of the optimizer. All ranks make
@@ -73,7 +74,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         clip_norm: float | None = None,
         threads: int | None = None,
     ) -> None:
-        """The base class is not called: what it holds is the wrapped optimizer's."""
+        """Checks all of them before it makes anything."""
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise TypeError(f"expected an Optimizer, got {type(optimizer).__name__}")
         whole("backward_passes_per_step", backward_passes_per_step, least=1)
@@ -255,36 +256,11 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if loaded is not None:
             self.exchange._take(loaded)
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Refused, because the gradients of a new group would not be exchanged."""
-        raise RuntimeError("add_param_group: make a new DistributedOptimizer with all parameters, and load its state")
-
     def close(self) -> None:
         """Ends the threads and removes the hooks from the parameters. Gradients are local from then on."""
         for handle in self._handles:
             handle.remove()
         self.exchange.close()
-
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
-        """The parameter groups of the wrapped optimizer."""
-        return self._inner.param_groups
-
-    @property
-    def state(self) -> Any:  # type: ignore[override]
-        """The state of the wrapped optimizer."""
-        return self._inner.state
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_inner":
-            raise AttributeError(name)
-        return getattr(self._inner, name)
-
-    def __getstate__(self) -> dict[str, Any]:  # type: ignore[override]
-        raise TypeError("a DistributedOptimizer has a thread and cannot be pickled: save its state_dict()")
-
-    def __repr__(self) -> str:
-        return f"DistributedOptimizer({self._inner!r})"
 
 
 def _pairs(named_parameters: Iterable[tuple[str, torch.nn.Parameter]]) -> list[tuple[str, torch.nn.Parameter]]:

@@ -1,0 +1,233 @@
+"""Local steps: ranks train alone for some steps, and then exchange how far these led."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ._engine import Engine
+from ._errors import ExchangeError
+from ._optimizer import DistributedOptimizer
+from ._options import type_error, whole
+from ._wrapper import Wrapper
+
+Outer = Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
+
+
+def _nesterov(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.7, momentum=0.9, nesterov=True)
+
+
+def _average(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=1.0)
+
+
+_OUTER: dict[str, Outer] = {"nesterov": _nesterov, "average": _average}
+
+
+class LocalSteps(Wrapper):
+    """An optimizer whose ranks take steps alone, and exchange how far these led after every ``every`` steps.
+
+    Make it after the model and the optimizer, and use it in place of the optimizer. All ranks begin with equal parameters
+    (:func:`broadcast_parameters`), and take equally many steps::
+
+        optimizer = LocalSteps(model, torch.optim.AdamW(model.parameters()), every=30, codec="topk:density=0.02,values=q4")
+
+    Each rank keeps the parameters of the last exchange. At the next one, the codec gets the kept parameters minus those that
+    the steps led to. The mean of what was sent is the gradient of an outer optimizer, which moves the kept parameters, and all
+    ranks go on from there. Buffers, as those of batch norm, stay each rank's own.
+
+    :param inner: the optimizer of the steps, with all parameters that are trained. Schedules of its rate work as without.
+    :param outer: ``"nesterov"`` for DiLoCo's (rate 0.7, momentum 0.9), ``"average"`` to go where ranks are on average, or a
+        function that makes an optimizer of the parameters it is given.
+    :param every: steps between two exchanges. With 1, ``"average"`` and AdamW inside, AdamW's updates are compressed in place
+        of its gradients.
+    :param timeout: seconds that a rank waits for another at an exchange before it raises :class:`PeerLostError`.
+    :param check_every: exchanges between two comparisons of the kept parameters of all ranks, by a hash; 0 for none.
+    :param group: the process group of the ranks; by default that of all ranks.
+
+    All other parameters are those of :func:`compress`. A ``GradScaler`` may step it: a rank whose gradients overflow leaves out
+    its own step, and still comes to the exchange with the others.
+    """
+
+    # A scaler then calls `step` also where gradients overflow, and says so in `found_inf`.
+    _step_supports_amp_scaling = True
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        inner: torch.optim.Optimizer,
+        outer: str | Outer = "nesterov",
+        every: int = 30,
+        codec: str = "none",
+        *,
+        group: dist.ProcessGroup | None = None,
+        rules: Mapping[str, str] | None = None,
+        dense_below: int = 128,
+        seed: int = 0,
+        timeout: float = 600.0,
+        check_every: int = 10,
+        allow_untested: bool = False,
+        network: str | None = None,
+        encrypt: bool | None = None,
+        wire: str = "f32",
+        threads: int | None = None,
+    ) -> None:
+        """Copies the parameters that are trained."""
+        if not isinstance(model, torch.nn.Module):
+            raise TypeError(f"model: expected a Module, got {type(model).__name__}")
+        if not isinstance(inner, torch.optim.Optimizer):
+            raise TypeError(f"inner: expected an Optimizer, got {type(inner).__name__}")
+        self._inner = inner
+        self._every = whole("every", every, least=1)
+        self._taken = 0
+        named = list(model.named_parameters())
+        kept = _kept(inner, named)
+        self._kept = {name: (kept[id(parameter)], parameter) for name, parameter in named if id(parameter) in kept}
+        self._outer = DistributedOptimizer(
+            _outer_of(outer, [start for start, _ in self._kept.values()]),
+            [(name, kept.get(id(parameter), parameter)) for name, parameter in named],
+            codec,
+            group=group,
+            rules=rules,
+            dense_below=dense_below,
+            seed=seed,
+            timeout=timeout,
+            check_every=check_every,
+            allow_untested=allow_untested,
+            network=network,
+            encrypt=encrypt,
+            wire=wire,
+            threads=threads,
+        )
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """A step of the optimizer inside at this rank, and after every ``every`` of them an exchange of all ranks."""
+        loss = self._step_alone(closure)
+        self._taken += 1
+        if self._taken >= self._every:
+            self.synchronize()
+        return loss
+
+    def _step_alone(self, closure: Callable[[], float] | None) -> float | None:
+        # Set by a GradScaler.
+        found, scale = self.__dict__.get("found_inf"), self.__dict__.get("grad_scale")
+        if found is not None and found.item():
+            return None
+        if scale is not None:
+            for _, parameter in self._kept.values():
+                if parameter.grad is not None:
+                    parameter.grad.div_(scale)
+        return self._inner.step(closure)
+
+    def synchronize(self) -> None:
+        """Exchanges now, at all ranks; does nothing right after an exchange. Call it after the last step of a run.
+
+        An exception leaves the parameters as the steps made them, and the kept ones as they were.
+        """
+        if self._taken == 0:
+            return
+        with torch.no_grad():
+            for start, parameter in self._kept.values():
+                # From where the steps began: with parameters of 16 bits, that is the kept one rounded.
+                start.grad = (start.to(parameter.dtype) - parameter).to(start.dtype)
+            self._outer.synchronize()
+            if not all(bool(start.grad.isfinite().all()) for start, _ in self._kept.values() if start.grad is not None):
+                raise ExchangeError(
+                    "after its local steps a parameter of some rank was not finite: load the last checkpoint, and lower the "
+                    "rate or clip gradients"
+                )
+            self._outer.step()
+            for start, parameter in self._kept.values():
+                parameter.copy_(start)
+                start.grad = None
+        self._taken = 0
+
+    @property
+    def exchange(self) -> Engine:
+        """Counters, log and residuals of the exchanges, as :func:`compress` returns them for DDP."""
+        return self._outer.exchange
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As the wrapped optimizer."""
+        self._inner.zero_grad(set_to_none)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that this rank needs to go on with the same bits, beside its own model, also between two exchanges.
+
+        Right after an exchange the models of all ranks are equal, so one is enough.
+        """
+        return {
+            "inner": self._inner.state_dict(),
+            "outer": self._outer.state_dict(),
+            "kept": {name: start.detach().clone() for name, (start, _) in self._kept.items()},
+            "taken": self._taken,
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:  # type: ignore[override]
+        """Continues from the :meth:`state_dict` of this rank, or from a list of all old ranks' if their number changed.
+
+        Then all were saved right after an exchange, and rank i takes the inner optimizer of old rank i modulo their number.
+        """
+        states = [state_dict] if isinstance(state_dict, Mapping) else state_dict
+        if not isinstance(states, list | tuple) or not states or not all(_is_state(state) for state in states):
+            raise type_error("state", state_dict, "what state_dict() returned, or a list of the states of all old ranks")
+        state = states[self.exchange._rank % len(states)]
+        if len(states) > 1 and any(one["taken"] for one in states):
+            raise ValueError("state: saved between two exchanges; to change the number of ranks, save right after one")
+        self._check_kept(state["kept"])
+        taken = whole("state: taken", state["taken"])
+        before = self._inner.state_dict()
+        self._inner.load_state_dict(state["inner"])
+        try:
+            self._outer.load_state_dict(states[0]["outer"] if len(states) == 1 else [one["outer"] for one in states])
+        except BaseException:
+            self._inner.load_state_dict(before)
+            raise
+        self._taken = taken
+        with torch.no_grad():
+            for name, (start, _) in self._kept.items():
+                start.copy_(state["kept"][name])
+
+    def _check_kept(self, kept: Mapping[str, torch.Tensor]) -> None:
+        shapes = {name: tuple(start.shape) for name, (start, _) in self._kept.items()}
+        given = {name: tuple(start.shape) for name, start in kept.items()}
+        for name in [*shapes, *given]:
+            if shapes.get(name) != given.get(name):
+                raise ValueError(f"state: {name}: expected the shape {shapes.get(name)}, got {given.get(name)}")
+
+    def close(self) -> None:
+        """Ends the thread and the connections. Steps are alone from then on; an exchange is refused."""
+        self._outer.close()
+
+
+def _is_state(state: object) -> bool:
+    return isinstance(state, Mapping) and state.keys() >= {"inner", "outer", "kept", "taken"}
+
+
+def _kept(inner: torch.optim.Optimizer, named: Sequence[tuple[str, torch.nn.Parameter]]) -> dict[int, torch.nn.Parameter]:
+    """Copies of the parameters that the optimizer trains, with at least 32 bits, by the identity of each."""
+    own = {id(parameter) for _, parameter in named}
+    kept = {}
+    for parameter in (parameter for group in inner.param_groups for parameter in group["params"]):
+        if id(parameter) not in own:
+            raise ValueError(f"inner: a parameter of shape {tuple(parameter.shape)} is not in the model")
+        if parameter.requires_grad:
+            dtype = torch.promote_types(parameter.dtype, torch.float32)
+            kept[id(parameter)] = torch.nn.Parameter(parameter.detach().to(dtype, copy=True))
+    if not kept:
+        raise ValueError("inner: none of its parameters is trained")
+    return kept
+
+
+def _outer_of(outer: str | Outer, kept: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    make = _OUTER.get(outer) if isinstance(outer, str) else outer
+    if not callable(make):
+        raise ValueError(f"outer={outer!r}: expected 'nesterov', 'average', or a function that makes an optimizer")
+    made = make(kept)
+    if not isinstance(made, torch.optim.Optimizer):
+        raise TypeError(f"outer: expected an Optimizer of what it was given, got {type(made).__name__}")
+    return made
