@@ -64,7 +64,7 @@ fn words(words: &'static [&'static str]) -> impl Strategy<Value = &'static str> 
 fn spelling() -> BoxedStrategy<String> {
     let index =
         words(&["auto", "raw", "bitmap", "rice", "context", "context-max", "small", "smallest", "chunks"]);
-    let values = words(&["f32", "f16", "bf16", "q8", "q4", "q2"]);
+    let values = words(&["f32", "f16", "bf16", "q8", "q4", "q2", "sign"]);
     let density = words(&["0.001", "0.01", "0.05", "0.3", "0.5", "0.9", "1"]);
     let dense =
         (words(&["none", "dpsgd", "f16", "bf16", "f16:memory=ef", "bf16:memory=ef"])).prop_map(str::to_owned);

@@ -74,7 +74,7 @@ fn codebooks_of_real_gradients_reach_their_targets() {
     );
     println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
     for gradient in gradients::all(test) {
-        for values in ["f32", "f16", "bf16", "q8", "q4", "q2"] {
+        for values in ["f32", "f16", "bf16", "q8", "q4", "q2", "sign"] {
             let [auto, small] = ["auto", "small"].map(|index| {
                 let spelling = format!("topk:density=0.01,index={index},values={values}");
                 measure(&spelling, &gradient.values, &gradient.layout.as_ref())
@@ -94,6 +94,38 @@ fn codebooks_of_real_gradients_reach_their_targets() {
                 assert!(frame_bits <= most_bits, "{name}: {values}: {frame_bits} bits an entry");
             }
         }
+    }
+}
+
+/// What SparseLoCo sends of an outer gradient, with signs and one magnitude for each tensor. If all ways to
+/// choose 64 of 4096 are alike, positions and signs take 8.37 bits an entry.
+#[test]
+fn signs_of_outer_gradients_are_short() {
+    let test = "signs_of_outer_gradients_are_short";
+    for gradient in gradients::all(test).filter(|gradient| gradient.name.starts_with("pseudo/")) {
+        let layout = gradient.layout.as_ref();
+        let [(selected, _), (decoded, bits)] = ["f32", "sign"].map(|values| {
+            let spelling =
+                format!("topk:density=0.015625,chunk=4096,values={values},index=smallest,unit=tensor");
+            let spec = Spec::parse(&spelling).unwrap();
+            let units: Vec<Unit> = spec.units.units(&layout).collect();
+            let key = StepKey { seed: 1, step: 1000, source: Source::Rank(0) };
+            let frame =
+                run::encode(&spec.codec, key, &layout, &units, Grad::F32(&gradient.values), None, 0).unwrap();
+            let held = run::parse(&frame, &layout, &run::no_limits(), |frame| {
+                frame.units().map(|unit| unit.held()).sum::<usize>()
+            });
+            (run::decode(&frame, &layout).unwrap(), 8.0 * frame.len() as f64 / held.unwrap() as f64)
+        });
+        let square = |value: f32| f64::from(value).powi(2);
+        let lost: f64 = selected.iter().zip(&decoded).map(|(p, d)| square(p - d)).sum();
+        let error = (lost / selected.iter().map(|&p| square(p)).sum::<f64>()).sqrt();
+        println!(
+            "{}: {bits:.2} bits an entry, error of the selected {error:.3} of their norm",
+            gradient.name
+        );
+        assert!(bits <= 8.55, "{}: {bits} bits an entry", gradient.name);
+        assert!(error <= 0.14, "{}: error {error}", gradient.name);
     }
 }
 
@@ -133,7 +165,7 @@ proptest! {
     #[test]
     fn every_codebook_is_a_contraction_and_sends_no_zero(
         grad in gradients(),
-        values in prop::sample::select(vec!["q8", "q4", "q2"]),
+        values in prop::sample::select(vec!["q8", "q4", "q2", "sign"]),
         density in prop::sample::select(vec!["0.001", "0.01", "0.1", "1"]),
     ) {
         let spelling = format!("topk:density={density},values={values}");

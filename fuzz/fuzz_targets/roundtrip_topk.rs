@@ -26,6 +26,6 @@ fuzz_target!(|data: &[u8]| {
         &mut data,
         &["auto", "raw", "bitmap", "rice", "context", "context-max", "small", "smallest", "chunks"],
     );
-    let values = pick(&mut data, &["f32", "f16", "bf16", "q8", "q4", "q2"]);
+    let values = pick(&mut data, &["f32", "f16", "bf16", "q8", "q4", "q2", "sign"]);
     conserves(&spec(&format!("{method},index={index},values={values}")), data);
 });

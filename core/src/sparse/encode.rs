@@ -27,7 +27,7 @@ impl SparseCoding {
 
     /// Whether values are rounded by draws.
     pub(crate) fn is_stochastic(self) -> bool {
-        self.rounding == Rounding::Stochastic && self.values.codebook_log2().is_some()
+        self.rounding == Rounding::Stochastic && self.values.codebook_log2().is_some_and(|log2| log2 > 0)
     }
 
     /// Decides the value that each entry is sent as.

@@ -297,7 +297,7 @@ mod tests {
         for (spelling, message) in [
             ("topk:density=7", "density=7: expected a fraction from 1e-9 to 1"),
             ("topk:density=nan", "density=nan: expected a fraction from 1e-9 to 1"),
-            ("topk:values=q3", "values=q3: expected one of f32 f16 bf16 q8 q4 q2"),
+            ("topk:values=q3", "values=q3: expected one of f32 f16 bf16 q8 q4 q2 sign"),
             (
                 "topk:bits=4",
                 "topk has no key 'bits': expected one of density chunk warmup index values rounding memory decay unit dense_below dense_1d max_packet_bytes",

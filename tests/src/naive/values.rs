@@ -28,6 +28,7 @@ pub fn format(choice: ValueChoice) -> (u8, u32) {
         ValueChoice::Q8 => (CODEBOOK, 7),
         ValueChoice::Q4 => (CODEBOOK, 3),
         ValueChoice::Q2 => (CODEBOOK, 1),
+        ValueChoice::Sign => (CODEBOOK, 0),
         _ => unreachable!("every choice is listed"),
     }
 }
@@ -283,7 +284,7 @@ fn fit(log2: u32, values: &[f32]) -> Vec<f32> {
     let mut floor = bf16::from_bits(1).to_f32();
     for (i, magnitude) in book.iter_mut().enumerate() {
         let mut rounded = bf16::from_f32(*magnitude).to_f32().min(bf16::MAX.to_f32());
-        if i == 0 && rounded > 2.0 * low {
+        if i == 0 && count > 1 && rounded > 2.0 * low {
             rounded = f32::from_bits((2.0 * low).to_bits() & 0xffff_0000);
         }
         floor = floor.max(rounded);

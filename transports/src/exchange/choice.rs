@@ -75,6 +75,7 @@ impl Sum for Sizes {
 /// Approximate bits of a value.
 fn value_bits(values: ValueChoice) -> f64 {
     match values {
+        ValueChoice::Sign => 1.0,
         ValueChoice::Q2 => 2.0,
         ValueChoice::Q4 => 4.0,
         ValueChoice::Q8 => 8.0,

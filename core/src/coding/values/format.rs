@@ -41,13 +41,15 @@ pub enum ValueChoice {
     Q4,
     /// A sign and one of up to 2 magnitudes fitted to the unit.
     Q2,
+    /// A sign, and the mean magnitude of the unit. Values of less than half of it are not sent.
+    Sign,
 }
 
 impl ValueChoice {
     /// The words of the key `values=`.
     pub(crate) const WORDS: Words<Self> = Words {
-        words: &["f32", "f16", "bf16", "q8", "q4", "q2"],
-        values: &[Self::F32, Self::F16, Self::Bf16, Self::Q8, Self::Q4, Self::Q2],
+        words: &["f32", "f16", "bf16", "q8", "q4", "q2", "sign"],
+        values: &[Self::F32, Self::F16, Self::Bf16, Self::Q8, Self::Q4, Self::Q2, Self::Sign],
     };
 
     /// Magnitudes of the largest codebook as a power of two; `None` where values have a fixed format.
@@ -56,6 +58,7 @@ impl ValueChoice {
             Self::Q8 => Some(7),
             Self::Q4 => Some(3),
             Self::Q2 => Some(1),
+            Self::Sign => Some(0),
             Self::F32 | Self::F16 | Self::Bf16 => None,
         }
     }
@@ -72,7 +75,9 @@ impl ValueChoice {
             Self::Bf16 => ValueFormat::Bf16,
             // What this build lacks was refused earlier.
             Self::F16 => Full::build().map_or(ValueFormat::F32, ValueFormat::F16),
-            Self::Q8 | Self::Q4 | Self::Q2 => Full::build().map_or(ValueFormat::F32, ValueFormat::Codebook),
+            Self::Q8 | Self::Q4 | Self::Q2 | Self::Sign => {
+                Full::build().map_or(ValueFormat::F32, ValueFormat::Codebook)
+            }
         }
     }
 }

@@ -175,16 +175,18 @@ fn pin(magnitudes: &mut [f32], first: f32, last: f32) {
     }
 }
 
-/// Rounds to bfloat16 as the wire needs, keeps the order, and keeps the smallest magnitude within twice the
-/// smallest value. So every value has a magnitude at which its error is exact and no larger than the value.
+/// Rounds to bfloat16 as the wire needs, keeps the order, and of several magnitudes keeps the smallest within
+/// twice the smallest value. So every value has a magnitude at which its error is exact and no larger than
+/// the value. A single magnitude stays the mean: one small value would make it small for all.
 fn settle(magnitudes: &mut [f32], low: f32) {
     let mut floor = bf16::from_bits(1);
+    let is_one = magnitudes.len() == 1;
     for (i, magnitude) in magnitudes.iter_mut().enumerate() {
         let mut rounded = bf16::from_f32(*magnitude);
         if !rounded.is_finite() {
             rounded = bf16::MAX;
         }
-        if i == 0 && rounded.to_f32() > 2.0 * low {
+        if i == 0 && !is_one && rounded.to_f32() > 2.0 * low {
             // Towards zero.
             rounded = bf16::from_bits(((2.0 * low).to_bits() >> 16) as u16);
         }
