@@ -284,6 +284,7 @@ fn only_payloads_that_may_be_summed_are_linear() {
         ("redsync", false),
         ("dpsgd", false),
         ("powergossip", false),
+        ("choco", false),
     ] {
         let codec = Spec::parse(spelling).unwrap().codec;
         assert_eq!(codec.as_linear().is_some(), linear, "{spelling}");

@@ -103,7 +103,11 @@ fn kept(spec: &Spec) -> &'static str {
     let layout = LayoutRef::new(&matrix).expect("a matrix");
     if let Codec::Gossip(codec) = spec.codec {
         let len = codec.rounds().kept_len(&layout, &Unit::whole(layout.len()));
-        return if len > 0 { "factors, for each edge" } else { "nothing" };
+        return match len {
+            0 => "nothing",
+            _ if len < layout.len() => "factors, for each edge",
+            _ => "what is believed of both models, for each edge",
+        };
     }
     let has_factors = spec.codec.state_len(&layout, 1, Keeper::Worker).factors() > 0;
     match spec.memory {

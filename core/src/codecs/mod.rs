@@ -4,6 +4,7 @@
 //! A new codec is a folder and its lines here; see CONTRIBUTING.md. Macros make enums, dispatch, names,
 //! numbers and help from the two lists below.
 
+pub(crate) mod choco;
 pub(crate) mod dense;
 pub(crate) mod dgc;
 pub(crate) mod dpsgd;
@@ -22,6 +23,7 @@ pub(crate) mod topk;
 pub use crate::coding::index::IndexChoice;
 pub use crate::coding::values::{Rounding, ValueChoice};
 pub use crate::momentum::Momentum;
+pub use choco::Choco;
 pub use dense::{Dense, DenseSum};
 pub use dgc::Dgc;
 pub use dpsgd::Dpsgd;
@@ -62,6 +64,7 @@ macro_rules! list_codecs {
             gossip {
                 Dpsgd(crate::codecs::dpsgd::Dpsgd),
                 PowerGossip(crate::codecs::powergossip::PowerGossip),
+                Choco(crate::codecs::choco::Choco),
             }
         }
     };

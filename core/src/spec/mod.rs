@@ -365,6 +365,7 @@ mod tests {
             ("randomk", "summed"),
             ("dpsgd", "gossip"),
             ("powergossip", "gossip"),
+            ("choco", "gossip"),
         ] {
             let spelling =
                 std::format!("{codec}{}max_packet_bytes=1200", if codec.contains(':') { ',' } else { ':' });

@@ -251,7 +251,7 @@ fn unit_body(job: &Job<'_>, unit: &Unit, state: Option<UnitState>, p: &[f32]) ->
 
 /// Numbers of the codecs on the wire.
 fn codec_id(codec: &Codec) -> u8 {
-    if ["dpsgd", "powergossip"].contains(&codec.name()) {
+    if ["dpsgd", "powergossip", "choco"].contains(&codec.name()) {
         // Whole models are frames of `none`.
         return 0;
     }

@@ -64,7 +64,7 @@ fields! {
     /// How the workers' gradients become one mean: auto, all-gather, sparse, all-reduce (around a ring),
     /// tree, owners (each worker sums a part and sends it to all), server, or native (the all-reduce of the
     /// MPI library). auto takes server for packets, all-reduce if the codec's payloads can be summed,
-    /// otherwise all-gather. Codecs dpsgd and powergossip make no mean and use gossip [default: auto]
+    /// otherwise all-gather. Codecs dpsgd, powergossip and choco make no mean and use gossip [default: auto]
     #[arg(long, hide_possible_values = true, value_name = "KIND", help_heading = EXCHANGE)]
     always exchange: ExchangeKind = |_| ExchangeKind::Auto;
     /// Which workers are neighbours in gossip: ring, torus, complete, exponential [default: ring]

@@ -70,7 +70,7 @@ fn timeless(metrics: &[Metrics]) -> Vec<Metrics> {
 type Change = fn(&mut Settings);
 
 /// Every kind of memory, optimizer, schedule and controller.
-fn cases() -> [(&'static str, Change); 45] {
+fn cases() -> [(&'static str, Change); 46] {
     let momentum = |settings: &mut Settings| settings.momentum = Some(0.9);
     let adamw = |settings: &mut Settings| settings.optimizer = Some(OptimizerKind::Adamw);
     let updates = |settings: &mut Settings| {
@@ -179,6 +179,7 @@ fn cases() -> [(&'static str, Change); 45] {
         ("dgc:density=0.02", schedule),
         ("dpsgd", momentum),
         ("powergossip:rank=2,iterations=3", momentum),
+        ("choco:density=0.1", momentum),
         ("topk:density=0.03", sparse),
         ("topk:density=0.02", delayed),
         ("powersgd:rank=1", delayed),

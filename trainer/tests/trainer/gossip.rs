@@ -74,7 +74,10 @@ fn what_does_not_go_with_gossip_is_refused_in_words() {
         let error = RunConfig::resolve(&settings).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
     };
-    refused(|settings| settings.exchange = Some(ExchangeKind::Gossip), "use codec dpsgd or powergossip");
+    refused(
+        |settings| settings.exchange = Some(ExchangeKind::Gossip),
+        "use codec dpsgd or powergossip or choco",
+    );
     refused(|settings| settings.topology = Some(TopologyKind::Ring), "topology with codec");
     refused(
         |settings| {
