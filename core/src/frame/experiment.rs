@@ -7,8 +7,7 @@ use crate::corrected::Corrected;
 use crate::error::{DecodeError, EncodeError};
 use crate::frame::Frame;
 use crate::frame::gather::{Gather, StepInput};
-use crate::frame::header::{HEADER_BYTES, Header};
-use crate::frame::message::{check_frame_fits, check_units};
+use crate::frame::message::{check_frame_fits, check_units, longest_message, write_message};
 use crate::frame::rounds_first::RoundsFirst;
 use crate::gradient::grad::Grad;
 use crate::gradient::unit::Unit;
@@ -17,8 +16,7 @@ use crate::limits::Limits;
 use crate::memory::Memory;
 use crate::scratch::{Scratch, ScratchLen};
 use crate::wire::ids::{CodecId, Kind};
-use crate::wire::unit_header::{Cursor, MAX_UNIT_HEADER_BYTES};
-use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
+use crate::wire::writer::Writer;
 
 /// Makes a [`Gather`] codec of a codec of another crate.
 ///
@@ -172,9 +170,7 @@ impl<'c> Frames<'c> {
 
     /// As [`Gather::max_frame_bytes`].
     pub(crate) fn max_bytes(self, units: &[Unit]) -> Option<usize> {
-        units.iter().try_fold(HEADER_BYTES + MAX_VARINT_BYTES, |sum, unit| {
-            sum.checked_add(max_body_bytes(self.0, unit)?)?.checked_add(MAX_UNIT_HEADER_BYTES)
-        })
+        longest_message(units, |unit| max_body_bytes(self.0, unit))
     }
 
     /// As [`Gather::scratch_len`].
@@ -385,23 +381,15 @@ impl Draft<'_> {
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
-        let (header, body) = out.split_at_mut(HEADER_BYTES);
-        let (mut writer, mut cursor, mut numbers) = (Writer::new(body), Cursor::default(), self.numbers);
-        writer.varint(self.step.key.step);
-        for unit in self.step.units {
+        let (experiment, mut numbers) = (self.codec.experiment(), self.numbers);
+        let kind = |unit: &Unit| if unit.dense { Kind::DENSE } else { experiment.kind() };
+        write_message(&self.step, experiment.codec(), out, kind, |_, unit, writer| {
             let own = numbers.split_off(..number_count(self.codec.shared(), unit)).unwrap_or_default();
             let (p, words) = scratch.words.split_at_mut(unit.len);
             self.write_sums(unit, memory, p)?;
-            let kind = if unit.dense { Kind::DENSE } else { self.codec.experiment().kind() };
-            cursor.write(&mut writer, unit, kind);
             let scratch = &mut Scratch { words, bytes: scratch.bytes };
-            self.write_body(&self.source(unit, own), floats_of(p), scratch, &mut writer)?;
-        }
-        let body_bytes = writer.len();
-        let codec = self.codec.experiment().codec();
-        let written = Header::new(codec, self.step.layout, self.step.units.len(), body_bytes);
-        header.copy_from_slice(&written.to_bytes(&writer));
-        Ok(HEADER_BYTES + body_bytes)
+            self.write_body(&self.source(unit, own), floats_of(p), scratch, writer)
+        })
     }
 
     fn write_body(

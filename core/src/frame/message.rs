@@ -15,6 +15,7 @@ use crate::kernels::Isa;
 use crate::memory::Memory;
 use crate::momentum::Momentum;
 use crate::scratch::{Scratch, ScratchLen};
+use crate::wire::ids::{CodecId, Kind};
 use crate::wire::unit_header::{Cursor, MAX_UNIT_HEADER_BYTES, MAX_UNIT_LEN};
 use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 
@@ -36,9 +37,35 @@ pub(crate) fn max_frame_bytes(codec: &dyn EncodeUnit, units: &[Unit]) -> Option<
     if !is_built(codec) {
         return None;
     }
+    longest_message(units, |unit| codec_of(codec, unit).max_body_bytes(unit.len))
+}
+
+/// The longest message of these units, each with the longest body that `body` says.
+pub(crate) fn longest_message(units: &[Unit], body: impl Fn(&Unit) -> Option<usize>) -> Option<usize> {
     units.iter().try_fold(HEADER_BYTES + MAX_VARINT_BYTES, |sum, unit| {
-        sum.checked_add(codec_of(codec, unit).max_body_bytes(unit.len)?)?.checked_add(MAX_UNIT_HEADER_BYTES)
+        sum.checked_add(body(unit)?)?.checked_add(MAX_UNIT_HEADER_BYTES)
     })
+}
+
+/// Writes a message with a body for each unit, which `body` writes; the unit is named by its position, too.
+/// Returns the length.
+pub(crate) fn write_message(
+    step: &StepInput<'_>,
+    codec: CodecId,
+    out: &mut [u8],
+    kind: impl Fn(&Unit) -> Kind,
+    mut body: impl FnMut(usize, &Unit, &mut Writer<'_>) -> Result<(), EncodeError>,
+) -> Result<usize, EncodeError> {
+    let (header, bodies) = out.split_at_mut(HEADER_BYTES);
+    let (mut writer, mut cursor) = (Writer::new(bodies), Cursor::default());
+    writer.varint(step.key.step);
+    for (at, unit) in step.units.iter().enumerate() {
+        cursor.write(&mut writer, unit, kind(unit));
+        body(at, unit, &mut writer)?;
+    }
+    let written = Header::new(codec, step.layout, step.units.len(), writer.len());
+    header.copy_from_slice(&written.to_bytes(&writer));
+    Ok(HEADER_BYTES + writer.len())
 }
 
 pub(crate) fn scratch_len(codec: &dyn EncodeUnit, units: &[Unit]) -> ScratchLen {
@@ -178,22 +205,41 @@ impl<'a> Encoding<'a> {
     /// The same with bodies that `encode` writes, which has what [`EncodeUnit::encode_body`] has.
     pub(crate) fn write_by(
         &self,
-        memory: Option<&mut Memory<'_>>,
+        mut memory: Option<&mut Memory<'_>>,
         scratch: &mut Scratch<'_>,
         out: &mut [u8],
-        encode: impl FnMut(
+        mut encode: impl FnMut(
             &dyn EncodeUnit,
             UnitInput<'_, '_>,
             &mut Scratch<'_>,
             &mut Writer<'_>,
         ) -> Result<(), EncodeError>,
     ) -> Result<usize, EncodeError> {
-        let (header, body) = out.split_at_mut(HEADER_BYTES);
-        let mut writer = Writer::new(body);
-        self.write_units(memory, scratch, &mut writer, encode)?;
-        let body_bytes = writer.len();
-        header.copy_from_slice(&self.header(self.step.units.len(), body_bytes).to_bytes(&writer));
-        Ok(HEADER_BYTES + body_bytes)
+        let units = self.step.units;
+        let covers_all = units.iter().map(|unit| unit.len).sum::<usize>() == self.step.layout.len();
+        let mut largest =
+            memory.as_ref().filter(|_| !covers_all).map_or(0.0, |memory| memory.magnitude_bound());
+        let moves = |unit: &Unit| momentum_of(codec_of(self.codec, unit)).is_some();
+        let moves_all = covers_all && units.iter().all(moves);
+        let known = memory.as_ref().filter(|_| !moves_all).map_or(0.0, |memory| memory.momentum_bound());
+        let mut largest_momentum = known;
+        let kind = |unit: &Unit| codec_of(self.codec, unit).capabilities().kind;
+        let id = self.codec.capabilities().id;
+        let bytes = write_message(&self.step, id, out, kind, |at, unit, writer| {
+            let mut memory = memory.as_deref_mut().map(|memory| memory.slice(unit.range()));
+            let input = self.input(at, unit, memory.as_mut());
+            encode(codec_of(self.codec, unit), input, scratch, writer)?;
+            if let Some(memory) = memory.as_ref().filter(|_| moves(unit)) {
+                largest_momentum = largest_momentum.max(memory.momentum_bound());
+            }
+            largest = memory.map_or(largest, |memory| largest.max(memory.magnitude_bound()));
+            Ok(())
+        })?;
+        if let Some(memory) = memory {
+            memory.set_magnitude_bound(largest);
+            memory.set_momentum_bound(largest_momentum);
+        }
+        Ok(bytes)
     }
 
     /// Checks that gradient and memory have the length of the layout, and that the codec accepts them.
@@ -255,44 +301,6 @@ impl<'a> Encoding<'a> {
             #[cfg(not(feature = "parallel"))]
             source.check_all(Isa::best())
         })
-    }
-
-    fn write_units(
-        &self,
-        mut memory: Option<&mut Memory<'_>>,
-        scratch: &mut Scratch<'_>,
-        writer: &mut Writer<'_>,
-        mut encode: impl FnMut(
-            &dyn EncodeUnit,
-            UnitInput<'_, '_>,
-            &mut Scratch<'_>,
-            &mut Writer<'_>,
-        ) -> Result<(), EncodeError>,
-    ) -> Result<(), EncodeError> {
-        writer.varint(self.step.key.step);
-        let mut cursor = Cursor::default();
-        let covers_all = self.step.units.iter().map(|unit| unit.len).sum::<usize>() == self.step.layout.len();
-        let mut largest =
-            memory.as_ref().filter(|_| !covers_all).map_or(0.0, |memory| memory.magnitude_bound());
-        let moves = |unit: &Unit| momentum_of(codec_of(self.codec, unit)).is_some();
-        let moves_all = covers_all && self.step.units.iter().all(moves);
-        let known = memory.as_ref().filter(|_| !moves_all).map_or(0.0, |memory| memory.momentum_bound());
-        let mut largest_momentum = known;
-        for (at, unit) in self.step.units.iter().enumerate() {
-            let codec = codec_of(self.codec, unit);
-            cursor.write(writer, unit, codec.capabilities().kind);
-            let mut memory = memory.as_deref_mut().map(|memory| memory.slice(unit.range()));
-            encode(codec, self.input(at, unit, memory.as_mut()), scratch, writer)?;
-            if let Some(memory) = memory.as_ref().filter(|_| moves(unit)) {
-                largest_momentum = largest_momentum.max(memory.momentum_bound());
-            }
-            largest = memory.map_or(largest, |memory| largest.max(memory.magnitude_bound()));
-        }
-        if let Some(memory) = memory {
-            memory.set_magnitude_bound(largest);
-            memory.set_momentum_bound(largest_momentum);
-        }
-        Ok(())
     }
 
     fn input<'i, 'm>(
