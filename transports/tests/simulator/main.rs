@@ -24,12 +24,8 @@ fn number(name: &str) -> Option<u64> {
 }
 
 fn run(case: &Case) {
-    let is_decided = matches!(case.route, Route::Server(_) | Native { .. });
-    run_all(
-        case.name,
-        |seed| Schedule::new(case, seed).run(),
-        |seen: &rules::Seen| seen.is_complete(is_decided, case.adds),
-    );
+    let is_complete = |seen: &rules::Seen| seen.is_complete(case);
+    run_all(case.name, |seed| Schedule::new(case, seed).run(), is_complete);
 }
 
 /// Runs the schedules of all seeds. Many of them must reach all that they are there for.

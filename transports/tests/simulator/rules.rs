@@ -2,11 +2,11 @@
 
 use std::ops::AddAssign;
 
-use gradwire_transports::exchange::ExchangeError;
+use gradwire_transports::exchange::{ExchangeError, Route};
 use gradwire_transports::{Rank, Tag};
 
 use super::network::OTHER_VERSION;
-use super::schedule::{self, End, Schedule};
+use super::schedule::{self, Case, End, Schedule};
 
 /// How often steps ended in each way.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,15 +22,21 @@ pub(crate) struct Seen {
     void_parts: u64,
     /// Ranks that refused another one for its version.
     refused: u64,
+    /// Servers whose network failed after a worker had their mean.
+    answered: u64,
 }
 
 impl Seen {
     /// Whether every way was seen. Where a server decides, or nothing is lost, every rank knows how the step
     /// ended or has no answer.
-    pub(crate) fn is_complete(&self, is_decided: bool, adds: bool) -> bool {
+    pub(crate) fn is_complete(&self, case: &Case) -> bool {
+        let is_served = matches!(case.route, Route::Server(_));
+        let is_decided = is_served || matches!(case.route, Route::Native { .. });
         let is_decided = (self.undecided > 0) != is_decided && self.told > 0 && self.refused > 0;
-        let has_parts = !adds || self.parts > 0 && self.void_parts > 0;
-        is_decided && has_parts && [self.means, self.void, self.failed].iter().all(|count| *count > 0)
+        let has_parts = !case.adds || self.parts > 0 && self.void_parts > 0;
+        let has_answered = !is_served || self.answered > 0;
+        let has_ends = [self.means, self.void, self.failed].iter().all(|count| *count > 0);
+        is_decided && has_parts && has_answered && has_ends
     }
 }
 
@@ -44,6 +50,7 @@ impl AddAssign for Seen {
         self.parts += other.parts;
         self.void_parts += other.void_parts;
         self.refused += other.refused;
+        self.answered += other.answered;
     }
 }
 
@@ -86,7 +93,7 @@ pub(crate) fn check(schedule: &Schedule) -> Seen {
         same_parts(schedule, &ends, &mut seen);
         told(schedule, &ends);
         agree(schedule, &ends);
-        keeps_means(schedule, &ends);
+        keeps_means(schedule, &ends, &mut seen);
         applied(schedule, &ends);
     }
     seen
@@ -223,10 +230,13 @@ fn conserves(schedule: &Schedule, rank: Rank, end: &End) {
     }
 }
 
-/// A server keeps of a mean what it does not send, and what it kept before where its step fails. No worker
-/// keeps any of it.
-fn keeps_means(schedule: &Schedule, ends: &[(Rank, &End)]) {
+/// A server keeps of a mean what it does not send, and what it kept before where its step fails, also after
+/// it has answered. No worker keeps any of it.
+fn keeps_means(schedule: &Schedule, ends: &[(Rank, &End)], seen: &mut Seen) {
+    let has_mean = ends.iter().any(|(_, end)| end.outcome.is_ok());
     for (rank, end) in ends {
+        let is_broken = matches!(end.outcome, Err(ExchangeError::Transport(_)));
+        seen.answered += u64::from(schedule.is_served && *rank == Rank(0) && is_broken && has_mean);
         let [before, after] = &end.downlink;
         let is_server = schedule.is_served && *rank == Rank(0);
         let is_same = before == after || is_server && end.outcome.is_ok();

@@ -80,6 +80,8 @@ pub(crate) struct Peer {
     given: Vec<Option<Vec<u32>>>,
     /// After so many pieces of work, this rank says that it fails.
     fails_after: Option<u64>,
+    /// After so many messages of all steps, its network fails for good.
+    breaks_after: Option<u64>,
     pub(crate) ends: Vec<End>,
     /// The votes and words that it has been given.
     pub(crate) heard: Vec<(Rank, Tag, Vec<u8>)>,
@@ -113,7 +115,7 @@ pub(crate) struct Schedule {
     pub(crate) undoes: bool,
     /// Whether the job ends with the first step that fails.
     pub(crate) ends_with_failure: bool,
-    /// Whether a rank dies.
+    /// Whether a rank dies, or its network fails.
     pub(crate) has_deaths: bool,
     /// Whether rank 0 makes the mean.
     pub(crate) is_served: bool,
@@ -155,7 +157,7 @@ impl Schedule {
             is_narrow,
         };
         let stranger = draws.percent(5).then(|| Rank(draws.below(u64::from(world)) as u32));
-        let has_deaths = !is_lossy && !is_native && draws.percent(15);
+        let has_deaths = !is_lossy && !is_native && draws.percent(20);
         let (parts, votes) = (1 + draws.below(4) as usize, draws.percent(50));
         let plan = case.plan();
         let (is_served, has_packets) = match &case.route {
@@ -204,11 +206,17 @@ impl Schedule {
                 next_at: 0,
                 given: Vec::new(),
                 fails_after: None,
+                breaks_after: None,
                 ends: Vec::new(),
                 heard: Vec::new(),
             }
         });
-        let peers = peers.collect();
+        let mut peers: Vec<Peer> = peers.collect();
+        if has_deaths && draws.percent(50) {
+            // A server that fails has answered some workers, or none.
+            let who = if is_served { 0 } else { draws.below(u64::from(world)) as usize };
+            peers[who].breaks_after = Some(draws.below(2 * u64::from(world)));
+        }
         let mut units: Vec<u32> = plan.units().iter().map(|unit| unit.id).collect();
         let mut dealt = Vec::new();
         while case.adds && !units.is_empty() {
@@ -246,8 +254,8 @@ impl Schedule {
     }
 
     pub(crate) fn run(mut self) -> Seen {
-        let death =
-            self.has_deaths.then(|| (self.draws.below(1500), self.draws.below(self.peers.len() as u64)));
+        let dies = self.has_deaths && self.peers.iter().all(|peer| peer.breaks_after.is_none());
+        let death = dies.then(|| (self.draws.below(1500), self.draws.below(self.peers.len() as u64)));
         let mut death = death.map(|(at, who)| (at, who as usize));
         while let Some(next) = self.next_event(death.map(|(at, _)| at)) {
             self.now = self.now.max(next);
@@ -386,10 +394,14 @@ impl Schedule {
                 Message { from: peer.rank, to: out.to, tag: out.tag, bytes: out.bytes.to_vec(), at: 0 };
             assert!(message.bytes.len() < LONGEST, "a message of {} bytes", message.bytes.len());
             let (id, care) = (out.id, out.care);
-            if dead.contains(&message.to) {
+            if peer.breaks_after == Some(0) {
+                peer.exchange.not_sent(id, TransportError::Closed);
+                peer.exchange.network_failed(TransportError::Closed);
+            } else if dead.contains(&message.to) {
                 peer.exchange.not_sent(id, TransportError::Disconnected { rank: message.to });
             } else if self.network.send(&mut self.draws, self.now, message, matches!(care, Care::Packet(_))) {
                 peer.exchange.sent(id);
+                peer.breaks_after = peer.breaks_after.map(|after| after - 1);
             } else {
                 peer.exchange.no_room(id, self.now);
                 if care == Care::Must
@@ -493,7 +505,9 @@ impl Schedule {
         let downlink = [std::mem::take(&mut peer.downlink), peer.kept_of_means()];
         peer.ends.push(End { outcome, grad, before, after, downlink, given, heard });
         peer.step += 1;
-        let leaves = self.ends_with_failure && peer.ends.last().is_some_and(|end| end.outcome.is_err());
+        let is_broken = peer.breaks_after == Some(0);
+        let has_failed = is_broken || peer.ends.last().is_some_and(|end| end.outcome.is_err());
+        let leaves = self.ends_with_failure && has_failed;
         peer.stage = if peer.step == self.steps || leaves {
             Stage::Over
         } else {
