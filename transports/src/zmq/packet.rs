@@ -105,7 +105,7 @@ impl Packet<'_> {
     pub(super) fn refusal(session: u64, refusal: &Refusal) -> Vec<u8> {
         let mut out = vec![REFUSAL];
         out.extend_from_slice(&session.to_le_bytes());
-        out.push(refusal.code());
+        out.push(refusal.byte());
         let texts = match refusal {
             Refusal::Differs(differences) => differences.iter().map(Difference::texts).collect(),
             _ => vec![[""; 3]],

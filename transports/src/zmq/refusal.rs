@@ -18,7 +18,8 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    pub(super) fn code(&self) -> u8 {
+    /// The byte that travels. Callers see a refusal in words only, so it has no number among their errors.
+    pub(super) fn byte(&self) -> u8 {
         match self {
             Self::Differs(_) => 0,
             Self::Taken => 1,

@@ -2,12 +2,9 @@
 
 use super::gw_exchange;
 use crate::raw::{Outcome, boundary, give, object, object_mut, slice, slice_mut, text};
-use crate::results::{
-    GW_ERROR_OUT_OF_RANGE, GW_ERROR_WRONG_LENGTH, GW_EXCHANGE_DUPLICATE, GW_EXCHANGE_FULL,
-    GW_EXCHANGE_OTHER_EPOCH, GW_EXCHANGE_STALE, GW_EXCHANGE_STRANGER, gw_result,
-};
+use crate::results::{GW_ERROR_OUT_OF_RANGE, GW_ERROR_WRONG_LENGTH, gw_result};
 use core::ffi::c_char;
-use transports::exchange::{Machine, Refusal};
+use transports::exchange::Machine;
 use transports::{Rank, Tag, TransportError};
 
 /// Bytes of a tag: which message of which step this is. It travels with the message, as it is.
@@ -149,13 +146,7 @@ pub unsafe extern "C" fn gw_exchange_receive(
         let mut message = machine.lend();
         message.clear();
         message.extend_from_slice(bytes);
-        machine.receive(Rank(from), tag, message).map_err(|refusal| match refusal {
-            Refusal::Stranger { .. } => GW_EXCHANGE_STRANGER,
-            Refusal::OtherEpoch { .. } => GW_EXCHANGE_OTHER_EPOCH,
-            Refusal::Duplicate { .. } => GW_EXCHANGE_DUPLICATE,
-            Refusal::Stale { .. } => GW_EXCHANGE_STALE,
-            Refusal::Full { .. } => GW_EXCHANGE_FULL,
-        })
+        machine.receive(Rank(from), tag, message).map_err(|refusal| refusal.code())
     })
 }
 

@@ -1,7 +1,8 @@
-//! The numbers of errors.
+//! The numbers of errors, and of refusals.
 
 use super::ExchangeError;
 use crate::error::TransportError;
+use crate::exchange::refusal::Refusal;
 
 impl ExchangeError {
     /// The number of this kind of error, for callers without Rust's enums. A number never changes its
@@ -49,6 +50,20 @@ impl ExchangeError {
             Self::Transport(TransportError::NoRoom { .. }) => 352,
             Self::Transport(TransportError::Disconnected { .. }) => 353,
             Self::Transport(_) => 354,
+        }
+    }
+}
+
+impl Refusal {
+    /// As [`ExchangeError::code`], among whose numbers are those of refusals: 371 to 399.
+    #[must_use]
+    pub fn code(&self) -> u32 {
+        match self {
+            Self::Stranger { .. } => 371,
+            Self::OtherEpoch { .. } => 372,
+            Self::Duplicate { .. } => 373,
+            Self::Stale { .. } => 374,
+            Self::Full { .. } => 375,
         }
     }
 }
