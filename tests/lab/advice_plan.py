@@ -22,7 +22,8 @@ METHODS = {
 EXCHANGES = {
     "ring": "all-reduce",
     "ring-bf16": "all-reduce",
-    "tree": "tree",
+    "owners": "owners",
+    "owners-bf16": "owners",
     "all-gather": "all-gather",
     "sparse": "sparse",
 }

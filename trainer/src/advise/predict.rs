@@ -6,10 +6,13 @@
 //! | --- | --- | --- |
 //! | ring | 2(N−1)·α + 2(N−1)/N · B/BW | (N−1)/N · one addition of the gradient |
 //! | ring of bf16 | the same with B/2 | (N−1)/N · (encoding + decoding of bf16) + one of both |
-//! | tree | 2⌈log2 N⌉·(α + B/BW) | ⌈log2 N⌉ additions |
+//! | owners | 2α + 2(N−1)/N · B/BW | (N−1)/N · one addition of the gradient |
+//! | owners with bf16 | the same with B/2 | two encodings and two decodings of bf16 |
 //! | all-gather | α + (N−1)·b/BW | one encode, N decodes |
 //! | sparse | [`Link::sparse_all_reduce_s`], with the codec's bytes an entry | one encode, two decodes, of the frame and the union |
-//! | rounds | a ring (or tree) for the payload of each round | one encode, one decode |
+//! | rounds | a ring or owners for the payload of each round | one encode, one decode |
+//!
+//! A tree takes 2⌈log2 N⌉·(α + B/BW) and ⌈log2 N⌉ additions, which is never less than owners take.
 //!
 //! Computing and coding share a processor and never overlap. Moving overlaps with the backward pass where the
 //! framework sends a gradient in buckets, as [`Overlap`] says.
@@ -70,8 +73,10 @@ pub(crate) enum Route {
     Ring,
     /// Sums around a ring, two bytes an element.
     RingBf16,
-    /// Sums up a binomial tree.
-    Tree,
+    /// Each part summed by its owner, which sends it to all.
+    Owners,
+    /// The same, two bytes an element.
+    OwnersBf16,
     /// Frames to everybody.
     AllGather,
     /// Sums of sparse frames, each at the owner of its coordinates.
@@ -84,7 +89,8 @@ impl Route {
         match self {
             Self::Ring => "ring",
             Self::RingBf16 => "ring of bf16",
-            Self::Tree => "tree",
+            Self::Owners => "owners",
+            Self::OwnersBf16 => "owners with bf16",
             Self::AllGather => "all-gather",
             Self::Sparse => "sparse all-reduce",
         }
@@ -106,36 +112,26 @@ pub(crate) struct Step {
     pub(crate) total_s: f64,
 }
 
+/// The exchanges that sum, with elements of f32 all the way.
+const SUMS: [Route; 2] = [Route::Ring, Route::Owners];
+
 /// Dense training: the fastest of its exchanges, with elements of f32 all the way.
 pub(crate) fn dense(costs: &Costs, setup: &Setup) -> Step {
-    let (link, bytes) = (setup.link, costs.dense_bytes());
-    let ring = Parts {
-        exchange: Route::Ring,
-        coding_s: share_of_others(setup) * costs.add_s,
-        moving_s: link.ring_all_reduce_s(setup.workers, bytes),
-        bytes: ring_bytes(setup.workers, bytes),
-    };
-    let tree = Parts {
-        exchange: Route::Tree,
-        coding_s: tree_levels(setup) * costs.add_s,
-        moving_s: link.tree_all_reduce_s(setup.workers, bytes),
-        bytes: tree_bytes(setup, bytes),
-    };
-    faster(ring.step(setup), tree.step(setup))
+    let add_s = share_of_others(setup) * costs.add_s;
+    fastest(SUMS.map(|exchange| summed(exchange, costs.dense_bytes(), 1, add_s, setup).step(setup)))
 }
 
-/// Dense training around a ring whose elements take two bytes.
+/// Dense training by the faster of the exchanges whose elements take two bytes.
 pub(crate) fn dense_bf16(costs: &Costs, setup: &Setup) -> Step {
     let bytes = costs.dense_bytes() / 2.0;
-    let both = costs.bf16.encode_s + costs.bf16.decode_s;
-    Parts {
-        exchange: Route::RingBf16,
+    let both = (costs.bf16.encode_s + costs.bf16.decode_s) * f64::from(u8::from(setup.workers > 1));
+    let by = |exchange, times| summed(exchange, bytes, 1, times * both, setup).step(setup);
+    fastest([
         // Each hop of the sums converts both ways; the sums that are then passed on are converted once.
-        coding_s: (share_of_others(setup) + 1.0) * both * f64::from(u8::from(setup.workers > 1)),
-        moving_s: setup.link.ring_all_reduce_s(setup.workers, bytes),
-        bytes: ring_bytes(setup.workers, bytes),
-    }
-    .step(setup)
+        by(Route::RingBf16, share_of_others(setup) + 1.0),
+        // Shares are converted both ways, and so are sums; the owner rounds its own.
+        by(Route::OwnersBf16, 2.0),
+    ])
 }
 
 /// A codec, by the fastest of the exchanges that carry it.
@@ -150,11 +146,12 @@ pub(crate) fn compressed(cost: &Cost, costs: &Costs, setup: &Setup) -> Step {
         CostKind::Dense => dense(costs, setup),
         CostKind::Frames => gathered(),
         CostKind::Sparse { density } => {
-            faster(gathered(), step(summed_sparse(cost, density, costs.coordinates, setup)))
+            fastest([gathered(), step(summed_sparse(cost, density, costs.coordinates, setup))])
         }
         CostKind::Rounds(rounds) => {
-            let [ring, tree] = summed_rounds(cost, rounds, setup);
-            faster(step(ring), step(tree))
+            let coding_s = cost.encode_s + cost.decode_s;
+            let by = |exchange| step(summed(exchange, cost.bytes as f64, rounds, coding_s, setup));
+            fastest(SUMS.map(by))
         }
     }
 }
@@ -174,9 +171,10 @@ impl Parts {
     }
 }
 
-/// The faster of both, the first if they take equally long.
-fn faster(one: Step, other: Step) -> Step {
-    if other.total_s < one.total_s { other } else { one }
+/// The fastest, and the first of those that take equally long.
+fn fastest<const N: usize>(steps: [Step; N]) -> Step {
+    let faster = |one: Step, other: Step| if other.total_s < one.total_s { other } else { one };
+    steps.into_iter().reduce(faster).unwrap_or_else(|| unreachable!("a codec has an exchange"))
 }
 
 fn gathered(cost: &Cost, setup: &Setup) -> Parts {
@@ -203,39 +201,21 @@ fn summed_sparse(cost: &Cost, density: f64, coordinates: usize, setup: &Setup) -
     }
 }
 
-fn summed_rounds(cost: &Cost, rounds: u32, setup: &Setup) -> [Parts; 2] {
-    let (link, workers, bytes) = (setup.link, setup.workers, cost.bytes as f64);
-    let coding_s = cost.encode_s + cost.decode_s;
-    // The bytes count once. What each further round adds is the latency of a round without any.
-    let further = f64::from(rounds) - 1.0;
-    let ring = Parts {
-        exchange: Route::Ring,
-        coding_s,
-        moving_s: link.ring_all_reduce_s(workers, bytes) + further * link.ring_all_reduce_s(workers, 0.0),
-        bytes: ring_bytes(workers, bytes),
+/// So many bytes that are summed in so many rounds. The bytes count once. What each further round adds is the
+/// latency of a round without any.
+fn summed(exchange: Route, bytes: f64, rounds: u32, coding_s: f64, setup: &Setup) -> Parts {
+    let Setup { link, workers, .. } = *setup;
+    let seconds = |bytes| match exchange {
+        Route::Owners | Route::OwnersBf16 => link.owners_all_reduce_s(workers, bytes),
+        _ => link.ring_all_reduce_s(workers, bytes),
     };
-    let tree = Parts {
-        exchange: Route::Tree,
-        coding_s,
-        moving_s: link.tree_all_reduce_s(workers, bytes) + further * link.tree_all_reduce_s(workers, 0.0),
-        bytes: tree_bytes(setup, bytes),
-    };
-    [ring, tree]
+    let moving_s = seconds(bytes) + (f64::from(rounds) - 1.0) * seconds(0.0);
+    Parts { exchange, coding_s, moving_s, bytes: ring_bytes(workers, bytes) }
 }
 
 /// (N−1)/N: the part of a gradient that is summed or kept elsewhere.
 fn share_of_others(setup: &Setup) -> f64 {
     setup.workers.saturating_sub(1) as f64 / (setup.workers as f64).max(1.0)
-}
-
-/// The root sends and receives most: once down each of ⌈log2 N⌉ branches.
-fn tree_bytes(setup: &Setup, bytes: f64) -> f64 {
-    tree_levels(setup) * bytes
-}
-
-/// ⌈log₂ N⌉.
-fn tree_levels(setup: &Setup) -> f64 {
-    (setup.workers as f64).log2().ceil()
 }
 
 /// Computing and an exchange, which overlap as far as the setup says.
@@ -287,19 +267,37 @@ mod tests {
 
     #[test]
     fn dense_steps_match_values_computed_by_hand() {
-        // 50 ms + 6 ms + 1.5 · 4 MB / 12.5 MB/s + 3/4 · 0.5 ms.
+        // 50 ms + 2 ms + 1.5 · 4 MB / 12.5 MB/s + 3/4 · 0.5 ms.
         let step = dense(&costs(), &setup());
-        assert_eq!((step.exchange, step.bytes), (Route::Ring, 6e6));
-        assert_close(step.total_s, 0.05 + 0.006 + 0.48 + 0.000375);
-        // Half the bytes, and 1.75 · 3 ms of converting.
-        assert_close(dense_bf16(&costs(), &setup()).total_s, 0.05 + 0.006 + 0.24 + 0.00525);
+        assert_eq!((step.exchange, step.bytes), (Route::Owners, 6e6));
+        assert_close(step.total_s, 0.05 + 0.002 + 0.48 + 0.000375);
+        // Half the bytes, and 2 · 3 ms of converting.
+        let step = dense_bf16(&costs(), &setup());
+        assert_eq!((step.exchange, step.bytes), (Route::OwnersBf16, 3e6));
+        assert_close(step.total_s, 0.05 + 0.002 + 0.24 + 0.006);
+        // Two workers: as many messages one after the other around a ring, which converts 1.5 times.
+        let two = Setup { workers: 2, ..setup() };
+        assert_eq!(dense(&costs(), &two).exchange, Route::Ring);
+        let step = dense_bf16(&costs(), &two);
+        assert_eq!((step.exchange, step.bytes), (Route::RingBf16, 2e6));
+        assert_close(step.total_s, 0.05 + 0.002 + 0.16 + 0.0045);
     }
 
+    /// The cost model has a tree, and owners are why it is not asked here.
     #[test]
-    fn a_short_vector_goes_up_a_tree() {
-        let (costs, setup) = (Costs { coordinates: 100, ..costs() }, Setup { workers: 16, ..setup() });
-        assert_eq!(dense(&costs, &setup).exchange, Route::Tree);
-        assert_eq!(dense(&Costs { coordinates: 1_000_000, ..costs }, &setup).exchange, Route::Ring);
+    fn a_tree_is_never_faster_than_owners() {
+        for workers in [1, 2, 3, 16, 4096] {
+            for latency_s in [0.0, 1e-5, 0.3] {
+                for bytes in [0.0, 400.0, 4e6] {
+                    let link = Link { latency_s, ..setup().link };
+                    let tree = link.tree_all_reduce_s(workers, bytes);
+                    assert!(
+                        link.owners_all_reduce_s(workers, bytes) <= tree,
+                        "{workers} {latency_s} {bytes}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]
@@ -340,12 +338,10 @@ mod tests {
 
     #[test]
     fn rounds_pay_latency_each() {
-        // 2 rounds of 6 ms, 1.5 · 40 kB / 12.5 MB/s, 3 ms of coding; a tree takes 2 · 4 · (1 ms + 20 kB / …).
+        // 2 rounds of 2 ms, 1.5 · 40 kB / 12.5 MB/s, 3 ms of coding.
         let step = compressed(&cost(CostKind::Rounds(2), 40_000), &costs(), &setup());
-        assert_eq!(step.exchange, Route::Ring);
-        assert_close(step.total_s, 0.05 + 0.012 + 0.0048 + 0.003);
-        let far = Setup { link: Link { latency_s: 0.1, ..setup().link }, ..setup() };
-        assert_eq!(compressed(&cost(CostKind::Rounds(2), 40_000), &costs(), &far).exchange, Route::Tree);
+        assert_eq!(step.exchange, Route::Owners);
+        assert_close(step.total_s, 0.05 + 0.004 + 0.0048 + 0.003);
     }
 
     #[test]

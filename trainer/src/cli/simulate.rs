@@ -129,6 +129,7 @@ fn row(name: &str, codec: &str, outcome: &Outcome) -> Vec<String> {
         Route::AllGather => "all-gather",
         Route::Ring => "ring",
         Route::Tree => "tree",
+        Route::Owners => "owners",
         Route::Sparse => "sparse",
     };
     let &Outcome { workers, step_ms, median_ms, p95_ms, busy_ms, exchange_ms, .. } = outcome;

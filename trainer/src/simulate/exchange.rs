@@ -14,6 +14,8 @@ pub(crate) enum Route {
     Ring,
     /// Sums up a binomial tree, and down again.
     Tree,
+    /// Each part of what is summed goes to its owner, which sums; the sums go to all.
+    Owners,
     /// Every entry of a sparse frame goes to the owner of its coordinate, which sums; the sums go to all.
     Sparse,
 }
@@ -43,6 +45,7 @@ impl Route {
             Self::AllGather => all_gather(traffic, load, slowness, begin),
             Self::Ring => ring(traffic, load, slowness, begin),
             Self::Tree => tree(traffic, load, slowness, begin),
+            Self::Owners => owners(traffic, load, slowness, begin),
             Self::Sparse => sparse(traffic, load, slowness, begin),
         }
     }
@@ -58,6 +61,12 @@ fn sparse(traffic: &mut Traffic, load: Load, slowness: &[f64], begin: &[f64]) ->
     let (bytes, take_in_s) = (load.bytes / n, load.take_in_s / n);
     let summed = to_all(traffic, (bytes, take_in_s), slowness, begin);
     to_all(traffic, (bytes * load.sums.bytes, take_in_s * load.sums.entries), slowness, &summed)
+}
+
+/// One N-th of each payload to each owner, and then the owners' sums to all, which only copy them. Its own
+/// part counts as one that an owner adds.
+fn owners(traffic: &mut Traffic, load: Load, slowness: &[f64], begin: &[f64]) -> Vec<f64> {
+    sparse(traffic, Load { sums: Sums { bytes: 1.0, entries: 0.0 }, ..load }, slowness, begin)
 }
 
 /// Something of so many bytes from every worker to every other, which works on it for so many seconds. In
@@ -161,6 +170,10 @@ mod tests {
                 &ends(Route::Ring, workers, load, &begin),
                 link.ring_all_reduce_s(workers, 10_000.0),
             );
+            assert_all_close(
+                &ends(Route::Owners, workers, load, &begin),
+                link.owners_all_reduce_s(workers, 10_000.0),
+            );
             let formula = link.all_gather_s(workers, 10_000.0);
             assert_all_close(&ends(Route::AllGather, workers, load, &begin), formula);
             let n = workers as f64;
@@ -240,7 +253,7 @@ mod tests {
     #[test]
     fn everybody_waits_for_the_last_one() {
         let load = Load { bytes: 10_000.0, take_in_s: 1e-3, sums: EQUAL };
-        for exchange in [Route::AllGather, Route::Ring, Route::Tree, Route::Sparse] {
+        for exchange in [Route::AllGather, Route::Ring, Route::Tree, Route::Owners, Route::Sparse] {
             let all = ends(exchange, 4, load, &[0.0; 4]);
             let late = ends(exchange, 4, load, &[0.0, 0.0, 5.0, 0.0]);
             assert!(

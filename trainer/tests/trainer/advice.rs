@@ -1,8 +1,10 @@
 //! `trainer advise` and `trainer simulate` as a user meets them.
 
+use gradwire_trainer::run::run;
 use serde_json::Value;
 
 use super::command_line::{refusal_in, trainer};
+use crate::{Quiet, digits_job, word};
 
 fn lines(output: &std::process::Output) -> Vec<Value> {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -74,15 +76,47 @@ fn a_choice_is_a_codec_and_its_exchange() {
     std::fs::write(folder.path().join("costs.json"), COSTS).unwrap();
     let asked = ["advise", "--costs", "costs.json", "--compute-ms", "50", "--gbps", "0.1,400"];
     let ask = |more: &[&str]| trainer(folder.path(), &[&asked[..], more].concat());
-    let cells = lines(&ask(&["--workers", "2,1024", "--json"]));
+    let cells = lines(&ask(&["--workers", "2,256", "--json"]));
     let taken = |cell: &Value| (cell["choice"].clone(), cell["exchange"].clone());
     assert_eq!(taken(&cells[0]), ("topk:density=0.001".into(), "all-gather".into()));
     assert_eq!(taken(&cells[1]), ("none".into(), "ring".into()), "nothing pays");
     assert_eq!(taken(&cells[2]), ("topk:density=0.001".into(), "sparse".into()));
-    let told = String::from_utf8(ask(&["--workers", "2,1024", "--heat-map", "map.svg"]).stdout).unwrap();
+    let told = String::from_utf8(ask(&["--workers", "2,256", "--heat-map", "map.svg"]).stdout).unwrap();
     let map = std::fs::read_to_string(folder.path().join("map.svg")).unwrap();
     for legend in ["A: topk:density=0.001 by all-gather", "B: topk:density=0.001 by sparse all-reduce"] {
         assert!(told.contains(legend) && map.contains(legend), "{told}");
+    }
+}
+
+/// What each of four workers sends, as it is foretold and as it is counted in a run of three steps without
+/// the version of each message.
+#[test]
+fn a_run_sends_the_bytes_that_advice_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let sent_in = |exchange: &str, wire: &str| {
+        let job = digits_job("none", 3, |settings| {
+            (settings.exchange, settings.wire) = (Some(word(exchange)), Some(word(wire)));
+        });
+        let outcome = run(&job, &mut Quiet::default()).unwrap();
+        let sent =
+            |counters: &gradwire_transports::Counters| counters.up.payload_bytes - counters.up.messages;
+        (job.layout.len(), outcome.counters.iter().map(sent).sum::<u64>() as f64 / 12.0)
+    };
+    let params = sent_in("owners", "f32").0.to_string();
+    std::fs::write(folder.path().join("costs.json"), COSTS.replace(":1000000,", &format!(":{params},")))
+        .unwrap();
+    let asked = ["advise", "--costs", "costs.json", "--compute-ms", "1", "--workers", "4", "--gbps", "1"];
+    // A ring converts less, which matters where messages are as fast as bytes.
+    for (latency_us, exchange, names) in
+        [("1000", "owners", ["owners", "owners-bf16"]), ("0", "all-reduce", ["ring", "ring-bf16"])]
+    {
+        let cell =
+            &lines(&trainer(folder.path(), &[&asked[..], &["--json", "--latency-us", latency_us]].concat()))
+                [0];
+        for ((row, wire), name) in [("dense", "f32"), ("bf16", "bf16")].into_iter().zip(names) {
+            assert_eq!(cell[row]["exchange"], name, "{cell}");
+            assert_eq!(cell[row]["bytes"].as_f64(), Some(sent_in(exchange, wire).1), "{exchange} {wire}");
+        }
     }
 }
 
