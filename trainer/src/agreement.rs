@@ -6,7 +6,7 @@ use std::time::Duration;
 use gradwire::plan::Plan;
 use gradwire::rules::Rules;
 use gradwire::state::MemoryChoice;
-use gradwire::{Codec, Density, Grad, Layout, Memory, Selection, Spec, StepKey, Unit};
+use gradwire::{Codec, Density, Grad, Layout, Memory, Selection, Spec, StepKey};
 use gradwire_transports::collective::Wire;
 use gradwire_transports::cost::Link;
 use gradwire_transports::exchange::{Exchange, ExchangeError, Report, Route, ServerOptions};
@@ -137,12 +137,9 @@ impl Agreement {
 
 /// The same tensors, all sent whole as `none` does, with a residual where there is one.
 fn everything_of(rules: &Rules) -> Rules {
-    let spec = rules.others();
-    let memory = match spec.memory {
-        MemoryChoice::None => MemoryChoice::None,
-        _ => MemoryChoice::ErrorFeedback,
-    };
-    Spec { units: spec.units, memory, ..Spec::new(Codec::NONE) }.into()
+    let keeps = rules.rules().iter().any(|rule| rule.spec().memory != MemoryChoice::None);
+    let memory = if keeps { MemoryChoice::ErrorFeedback } else { MemoryChoice::None };
+    Spec { units: rules.others().units, memory, ..Spec::new(Codec::NONE) }.into()
 }
 
 /// One worker's part in the mean of every step. Steps that send everything do it as `none` does: by a ring
@@ -183,11 +180,6 @@ impl Means {
     /// Sets the density of each codec that has one.
     pub(crate) fn set_density(&mut self, density: Density) -> Result<(), ExchangeError> {
         self.exchange.set_density(density)
-    }
-
-    /// The units that every frame holds.
-    pub(crate) fn units(&self) -> &[Unit] {
-        self.exchange.units()
     }
 
     /// Gives each unit a density for the steps to come, until a step begins with a codec.

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use gradwire::plan::Group;
 use gradwire::rules::Rules;
-use gradwire::{Codec, Density, Layout, LayoutError, Memory, Spec, Unit};
+use gradwire::{Codec, Layout, LayoutError, Memory, Spec, Unit};
 use gradwire_transports::exchange::{ExchangeError, Route};
 
 use crate::adapt::{Decided, List, ListError, Plan};
 use crate::agreement::Averaging;
 use crate::checkpoint::CheckpointError;
-use crate::config::link_rate;
 use crate::config::{ConfigError, OptimizerKind, RunConfig, ScheduleKind};
+use crate::config::{link_rate, set_first};
 use crate::data::{DataError, Dataset, Part};
 use crate::model::{Evaluating, Model, ModelConfig, ModelError};
 use crate::optim::{
@@ -129,7 +129,9 @@ impl Job {
         let schedule = schedule(&config, steps)?;
         let (optimizer, local_optimizer) = optimizers(&config, &spec);
         let adapt = config.adapt.as_ref();
-        let adapt = adapt.map(|adapt| Plan::of(adapt, &spec, &layout, steps_per_epoch)).transpose()?;
+        let set = set_first(&rules);
+        let adapt = adapt.map(|adapt| Plan::of(adapt, &set, (&layout, plan.units()), steps_per_epoch));
+        let adapt = adapt.transpose()?;
         let evaluating = Arc::default();
         let job = Self {
             config,
@@ -154,7 +156,16 @@ impl Job {
         if let Some(Plan::List(list)) = &job.adapt {
             job.require_decisions(list)?;
         }
+        job.require_levels()?;
         Ok(job)
+    }
+
+    /// Refuses rules of which only those without tensors have what `adapt` sets.
+    fn require_levels(&self) -> Result<(), ConfigError> {
+        let codecs = || self.plan.groups().iter().map(|group| group.spec.codec);
+        let has_none = codecs().all(|codec| codec.density().is_none() && codec.rank().is_none());
+        let why = "adapt with rules: no tensor of this model has a codec with a density";
+        if self.adapt.is_some() && has_none { Err(ConfigError::Conflict(why.to_owned())) } else { Ok(()) }
     }
 
     /// Refuses a log that ends before this run. The first step of a delayed run sends nothing, and a run that
@@ -219,8 +230,27 @@ impl Job {
     }
 
     /// The codec of a unit, as it is spelled.
-    fn codec_of(&self, unit: &Unit) -> Codec {
+    pub(crate) fn codec_of(&self, unit: &Unit) -> Codec {
         self.plan.group_of(unit).spec.codec
+    }
+
+    /// The units, of which those count as sent dense whose codec has not what is asked for.
+    pub(crate) fn units_with(&self, has: impl Fn(&Codec) -> bool) -> Vec<Unit> {
+        let of = |unit: &Unit| Unit { dense: unit.dense || !has(&self.codec_of(unit)), ..*unit };
+        self.units().iter().map(of).collect()
+    }
+
+    /// The codecs that have a density, each with its units. The first has all others too, as ones that are
+    /// sent dense.
+    pub(crate) fn units_by_codec(&self) -> Vec<(Codec, Vec<Unit>)> {
+        let groups = || self.plan.groups().iter().filter(|group| group.spec.codec.density().is_some());
+        let mut all: Vec<_> = groups().map(|group| (group.spec.codec, Vec::new())).collect();
+        for unit in self.units_with(|codec| codec.density().is_some()) {
+            let rule = self.plan.group_of(&unit).rule;
+            let at = groups().position(|group| group.rule == rule).unwrap_or(0);
+            all[at].1.push(unit);
+        }
+        all
     }
 
     /// The memory that the codecs ask for, if any.
@@ -236,34 +266,32 @@ impl Job {
     /// The share of all coordinates that a message of that step should hold, including what is sent dense, if
     /// a codec has a density. Codecs without one send all of theirs.
     pub fn target_density(&self, step: u64) -> Option<f64> {
-        let counts = |group: &Group| {
-            let count = group.spec.codec_in(self.epoch(step)).target_count(&group.units);
-            (count, group.units.iter().map(|unit| unit.len).sum::<usize>())
-        };
-        let counts: Vec<_> = self.plan.groups().iter().map(counts).collect();
-        counts.iter().find_map(|(count, _)| *count)?;
-        let target: usize = counts.iter().map(|(count, len)| count.unwrap_or(*len)).sum();
-        Some(target as f64 / self.layout.len() as f64)
+        let epoch = self.epoch(step);
+        self.target(|_, group| group.spec.codec_in(epoch))
     }
 
     /// As [`target_density`](Self::target_density), of a step with that decision.
     pub fn target_of(&self, decided: &Decided) -> Option<f64> {
-        let codec = &self.spec.codec;
         match decided {
-            Decided::Density(decision) => self.target_share(codec.with_density(decision.density)),
+            // It is sent as `none` does.
+            Decided::Density(decision) if decision.density.fraction() == 1.0 => Some(1.0),
+            Decided::Density(decision) => {
+                self.target(|_, group| group.spec.codec.with_density(decision.density))
+            }
             Decided::Densities { densities, .. } => {
-                let of = |(unit, density): (&Unit, &Density)| {
-                    codec.with_density(*density).target_count(std::slice::from_ref(unit))
-                };
-                let target: usize = self.units().iter().zip(densities).map(of).sum::<Option<usize>>()?;
-                Some(target as f64 / self.layout.len() as f64)
+                self.target(|unit, group| group.spec.codec.with_density(densities[unit.id as usize]))
             }
             Decided::Rank { .. } | Decided::Ranks { .. } => None,
         }
     }
 
-    fn target_share(&self, codec: Codec) -> Option<f64> {
-        let target = codec.target_count(self.units())?;
+    /// With these codecs.
+    fn target(&self, codec: impl Fn(&Unit, &Group) -> Codec) -> Option<f64> {
+        let count =
+            |unit: &Unit| codec(unit, self.plan.group_of(unit)).target_count(std::slice::from_ref(unit));
+        let counts: Vec<_> = self.units().iter().map(|unit| (count(unit), unit.len)).collect();
+        counts.iter().find_map(|(count, _)| *count)?;
+        let target: usize = counts.iter().map(|(count, len)| count.unwrap_or(*len)).sum();
         Some(target as f64 / self.layout.len() as f64)
     }
 
@@ -366,10 +394,10 @@ fn model(config: &RunConfig, dataset: &Dataset) -> ModelConfig {
 }
 
 /// Chooses the index coder by the link rate, if a rate is given, the codec names no coder, and frames go to
-/// all.
+/// all. Rules have the coders that they spell: whether one names `index=auto` is not known.
 fn choose_index(config: &mut RunConfig, way: &Averaging) {
-    let link_gbps =
-        config.link_gbps.filter(|_| matches!(way, Averaging::Mean(Route::AllGather | Route::Server(_))));
+    let is_gathered = matches!(way, Averaging::Mean(Route::AllGather | Route::Server(_)));
+    let link_gbps = config.link_gbps.filter(|_| is_gathered && config.rules.is_none());
     let chosen = link_gbps.and_then(|gbps| link_rate::choose(&config.codec, config.workers, gbps));
     if let Some(chosen) = chosen {
         config.codec = chosen.into();

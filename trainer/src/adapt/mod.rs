@@ -42,24 +42,29 @@ pub enum Plan {
 }
 
 impl Plan {
-    /// Reads what the spelling names, for that codec and model. An epoch has `steps_per_epoch` steps.
+    /// Reads what the spelling names, for that codec and a model with these units. An epoch has
+    /// `steps_per_epoch` steps.
     ///
     /// # Errors
     ///
     /// [`ListError`] for a log that cannot be replayed or does not fit the codec and the model, and for a
     /// pattern that fits no tensor.
-    pub fn of(adapt: &Adapt, spec: &Spec, layout: &Layout, steps_per_epoch: u64) -> Result<Self, ListError> {
-        let units = || -> Vec<Unit> { spec.units.units(&layout.as_ref()).collect() };
+    pub fn of(
+        adapt: &Adapt,
+        spec: &Spec,
+        (layout, units): (&Layout, &[Unit]),
+        steps_per_epoch: u64,
+    ) -> Result<Self, ListError> {
         Ok(match adapt {
             Adapt::Steps(list) => Self::List(List::of(list, 1)),
             Adapt::Epochs(list) => Self::List(List::of(list, steps_per_epoch)),
             Adapt::Gravac(settings) => Self::Gravac(*settings),
             Adapt::Accordion(settings) => Self::Accordion(*settings),
-            Adapt::Layers(list) => Self::List(List::by_layer(list, layout, &units())?),
+            Adapt::Layers(list) => Self::List(List::by_layer(list, layout, units)?),
             Adapt::Loss(list) => Self::Loss(list.clone()),
             Adapt::Replay(path) => {
                 let list = List::read(path)?;
-                list.require_fit(spec, units().len())?;
+                list.require_fit(spec, units.len())?;
                 Self::List(list)
             }
         })

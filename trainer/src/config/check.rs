@@ -56,7 +56,8 @@ fn parsed(settings: &Settings) -> Result<Parsed, ConfigError> {
         (None, None) => RunCodec::parse("topk:density=0.01", false)?,
     };
     let topology = settings.topology.or(codec.is_gossip().then_some(TopologyKind::Ring));
-    let adapt = settings.adapt.as_deref().map(|spelling| adapt::read(spelling, &codec.spec)).transpose()?;
+    let set = rules.as_ref().map_or(codec.spec, adapt::set_first);
+    let adapt = settings.adapt.as_deref().map(|spelling| adapt::read(spelling, &set)).transpose()?;
     let downlink = settings.downlink.as_deref().map(downlink::read).transpose()?;
     Ok(Parsed { codec, rules, topology, downlink, adapt })
 }

@@ -25,7 +25,7 @@ use std::borrow::Cow;
 use gradwire::Spec;
 use gradwire::rules::{Rule, Rules};
 
-pub(crate) use adapt::adapted;
+pub(crate) use adapt::{adapted, set_first};
 pub use codec::RunCodec;
 pub use error::ConfigError;
 pub use kinds::{ExchangeKind, OptimizerKind, ScheduleKind, TopologyKind, TransportKind, WireKind};

@@ -38,11 +38,6 @@ pub(super) fn rules_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
             config.codec
         ),
     )?;
-    refuse(
-        config.adapt.is_some(),
-        "adapt with rules: it sets the density of one codec; use warmup in each rule",
-    )?;
-    refuse(config.link_gbps.is_some(), "link_gbps with rules: spell the index coder in each rule")?;
     for rule in rules.rules() {
         let (codec, owner) = (rule.spec().codec, rule.spec());
         refuse(

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use gradwire::arithmetic::gain::Gain;
 use gradwire::registry::LinearCodec;
-use gradwire::{Codec, Density, Grad, LayoutRef, Memory, Selection, Spec, StepInput, StepKey, Unit};
+use gradwire::{Codec, Density, EncodeError, Grad, LayoutRef, Memory, Selection, StepInput, StepKey, Unit};
 use gradwire_transports::collective::{self, Fold, Scalar};
 use gradwire_transports::exchange::ExchangeError;
 use gradwire_transports::{Tag, Transport};
@@ -36,7 +36,8 @@ pub(super) struct LossSteering {
 
 pub(super) struct GravacSteering {
     gravac: Gravac,
-    units: Vec<Unit>,
+    /// The units by the codecs whose gains are measured.
+    groups: Vec<(Codec, Vec<Unit>)>,
     /// Seconds of the step before, 0 if they are not known.
     seconds: f64,
     /// Time spent on measuring gains, and on agreeing on them, in the step under way.
@@ -51,7 +52,7 @@ impl<'a> Steering<'a> {
             Plan::List(list) => Self::List(list),
             Plan::Gravac(settings) => Self::Gravac(Box::new(GravacSteering {
                 gravac: Gravac::new(*settings, job.config.workers),
-                units: job.units().to_vec(),
+                groups: job.units_by_codec(),
                 seconds: 0.0,
                 measured: Duration::ZERO,
                 agreed: Duration::ZERO,
@@ -145,9 +146,9 @@ impl<'a> Steering<'a> {
 }
 
 /// The units of a run. A tensor that is sent whole at both ranks counts as sent dense, because it has no
-/// regime.
+/// regime, and so does one whose codec has neither rank nor density.
 fn units_of(job: &Job, settings: &AccordionSettings) -> Vec<Unit> {
-    let mut units = job.units().to_vec();
+    let mut units = job.units_with(|codec| codec.density().is_some() || codec.rank().is_some());
     let (By::Layer, Level::Rank(lowest), Codec::Linear(LinearCodec::PowerSgd(codec))) =
         (settings.by, settings.high, job.spec.codec)
     else {
@@ -162,21 +163,25 @@ fn units_of(job: &Job, settings: &AccordionSettings) -> Vec<Unit> {
 
 impl GravacSteering {
     /// This worker's gain at the two levels, and the time of its last step. What was selected for them stays
-    /// in `selection`, to be sent. A gradient that cannot be encoded has the gain 0: the exchange tells all
-    /// others what is wrong with it.
+    /// in `selection`, to be sent; of several codecs, that of the last. A gradient that cannot be encoded has
+    /// the gain 0: the exchange tells all others what is wrong with it.
     fn measure(
         &mut self,
-        (spec, layout): (&Spec, &LayoutRef<'_>),
+        layout: &LayoutRef<'_>,
         key: StepKey,
         grad: &[f32],
         memory: Option<&Memory<'static>>,
         selection: &mut Selection,
     ) -> [f64; 3] {
         let (started, levels) = (Instant::now(), self.gravac.levels());
-        let step = StepInput { key, layout, units: &self.units, grad: Grad::F32(grad) };
-        let gains = selection.select(&spec.codec, &step, memory, &levels);
-        let of = |gains: &[Gain], at: usize| sent_at(levels[at], gains[at]).ratio();
-        let [gain_min, gain] = gains.map_or([0.0; 2], |gains| [0, 1].map(|at| of(gains, at)));
+        let sum = self.groups.iter().try_fold([Gain::default(); 2], |mut sum, (codec, units)| {
+            let step = StepInput { key, layout, units, grad: Grad::F32(grad) };
+            let gains = selection.select(codec, &step, memory, &levels)?;
+            sum.iter_mut().zip(gains).for_each(|(sum, gain)| *sum += *gain);
+            Ok::<_, EncodeError>(sum)
+        });
+        let of = |gains: [Gain; 2]| [0, 1].map(|at| sent_at(levels[at], gains[at]).ratio());
+        let [gain_min, gain] = sum.map_or([0.0; 2], of);
         self.measured = started.elapsed();
         [gain_min, gain, self.seconds]
     }
@@ -192,8 +197,8 @@ impl<T: Transport> Worker<'_, T> {
             Some(Steering::Loss(steering)) => steering.by_loss.decide().into(),
             Some(Steering::Accordion(accordion)) => accordion.decide(step, job.lr(step)),
             Some(Steering::Gravac(steering)) => {
-                let (of, memory) = ((&job.spec, &job.layout.as_ref()), self.memory.as_ref());
-                let own = steering.measure(of, key, &self.grad, memory, &mut self.selection);
+                let (layout, memory) = (&job.layout.as_ref(), self.memory.as_ref());
+                let own = steering.measure(layout, key, &self.grad, memory, &mut self.selection);
                 let started = Instant::now();
                 let agreed = agreed(&mut self.transport, step, own)?;
                 steering.agreed = started.elapsed();
@@ -274,7 +279,7 @@ fn mean_loss(transport: &mut dyn Transport, step: u64, loss: f32) -> Result<f64,
 
 #[cfg(test)]
 mod tests {
-    use gradwire::{Layout, Source, Trial};
+    use gradwire::{Layout, Source, Spec, Trial};
     use gradwire_transports::local;
 
     use super::*;
@@ -296,12 +301,10 @@ mod tests {
         let (key, layout) = (StepKey { seed: 3, step: 8, source: Source::Rank(1) }, layout.as_ref());
         let settings = GravacSettings { min: 1.0 / first, max: 1.0 / second, ..GravacSettings::default() };
         let (gravac, zero) = (Gravac::new(settings, 4), Duration::ZERO);
-        let levels = gravac.levels();
-        let mut steering =
-            GravacSteering { gravac, units: units.clone(), seconds: 2.0, measured: zero, agreed: zero };
+        let (levels, groups) = (gravac.levels(), vec![(spec.codec, units.clone())]);
+        let mut steering = GravacSteering { gravac, groups, seconds: 2.0, measured: zero, agreed: zero };
         let mut selection = Selection::new();
-        let [gain_min, gain, seconds] =
-            steering.measure((&spec, &layout), key, &grad, Some(&kept), &mut selection);
+        let [gain_min, gain, seconds] = steering.measure(&layout, key, &grad, Some(&kept), &mut selection);
         assert_eq!((seconds, kept.residual()), (2.0, &before[..]), "{codec}");
         assert!(levels.iter().all(|&level| selection.position(level).is_some()), "{codec}");
         let encoded = levels.map(|density| {

@@ -324,7 +324,9 @@ impl<'a, T: Transport> Worker<'a, T> {
     fn send_at(&mut self, key: StepKey, density: Option<Density>) -> Result<(), ExchangeError> {
         let Agreement::Mean(means) = &mut self.agreement else { return Ok(()) };
         let (transport, memory, selection) = (&mut self.transport, self.memory.as_mut(), &mut self.selection);
-        let selected = density.filter(|_| selection.key() == Some(key));
+        // Of several codecs, each was selected by itself.
+        let is_whole = self.job.plan.only().is_some() && selection.key() == Some(key);
+        let selected = density.filter(|_| is_whole);
         if let Some(at) = selected.and_then(|density| selection.position(density)) {
             return means.start_selected(transport, (selection, at), memory, NO_DEADLINE);
         }
@@ -336,13 +338,14 @@ impl<'a, T: Transport> Worker<'a, T> {
     /// of the gradient, and clears the momentum as for every entry that it sends.
     fn send_all(&mut self, key: StepKey) -> Result<(), ExchangeError> {
         let Agreement::Mean(means) = &mut self.agreement else { return Ok(()) };
-        let (transport, codec, selection) = (&mut self.transport, &self.job.spec.codec, &mut self.selection);
+        let (transport, job, selection) = (&mut self.transport, self.job, &mut self.selection);
+        let codec = &job.spec.codec;
         let mut grad = Grad::F32(&self.grad);
         if let (Some(_), Some(memory)) = (codec.momentum(), &mut self.memory) {
-            let (layout, units) = (self.job.layout.as_ref(), means.units());
-            let step = StepInput { key, layout: &layout, units, grad };
-            let is_selected =
-                selection.key() == Some(key) || selection.select(codec, &step, Some(&*memory), &[]).is_ok();
+            let units = job.units_with(|codec| codec.momentum().is_some());
+            let step = StepInput { key, layout: &job.layout.as_ref(), units: &units, grad };
+            let is_known = job.plan.only().is_some() && selection.key() == Some(key);
+            let is_selected = is_known || selection.select(codec, &step, Some(&*memory), &[]).is_ok();
             if is_selected {
                 selection.take_all(memory);
             }

@@ -1,8 +1,14 @@
 //! Runs whose tensors are sent by rules.
 
-use gradwire_trainer::config::{ExchangeKind, OptimizerKind, RunConfig, Settings};
+use std::collections::BTreeSet;
+
+use gradwire::rules::Rules;
+use gradwire_trainer::adapt::Decided;
+use gradwire_trainer::agreement::Averaging;
+use gradwire_trainer::config::{ExchangeKind, OptimizerKind, RunConfig, ScheduleKind, Settings};
 use gradwire_trainer::job::Job;
 use gradwire_trainer::record::Metrics;
+use gradwire_transports::exchange::Route;
 
 use crate::checkpoints::run;
 use crate::{digits_job, word};
@@ -90,6 +96,103 @@ fn each_rule_warms_up_by_itself_and_records_say_what_is_sent() {
     assert!(metrics.last().unwrap().epoch > 2, "the run outlasts the warm-up");
 }
 
+/// What sets the density of a codec sets it in rules, whatever codecs without one are beside it.
+#[test]
+fn a_changing_density_is_that_of_each_codec_that_has_one() {
+    let rules = "*.bias=none; layers.0*=qsgd:bits=4; topk:density=0.3,warmup=2";
+    let adapted = |adapt: &str| {
+        rules_job(rules, "auto", |settings| {
+            (settings.adapt, settings.steps) = (Some(adapt.to_owned()), Some(9));
+        })
+    };
+    let job = adapted("steps:0=0.5,3=0.01,7=1");
+    let (_, metrics) = hash_and_metrics(&job);
+    let lens: Vec<usize> =
+        job.layout.tensors().iter().map(|tensor| tensor.as_ref().checked_len().unwrap()).collect();
+    let (n, set) = (job.layout.len() as f64, lens[2] as f64);
+    for (line, density) in metrics.iter().zip([0.5, 0.5, 0.5, 0.01, 0.01, 0.01, 0.01, 1.0, 1.0]) {
+        let (target, sent) = (line.target_density.unwrap(), (n - set + density * set) / n);
+        assert!((target / sent - 1.0).abs() < 1e-3, "{target} is not {sent}");
+        assert!((line.density / sent - 1.0).abs() < 0.05, "{} is not {sent}", line.density);
+    }
+    // A step at density 1 sends all tensors as `none` does.
+    assert_eq!(metrics[8].ratio.map(|ratio| (100.0 * ratio).round()), Some(100.0));
+    let plain =
+        rules_job(&rules.replace("0.3,warmup=2", "0.05"), "auto", |settings| settings.steps = Some(9));
+    assert_eq!(hash_and_metrics(&adapted("steps:0=0.05")).0, hash_and_metrics(&plain).0);
+}
+
+/// A bias by a rule with `none` counts as one that the codec sends dense: in gains, in the norms of layers,
+/// and in steps that send everything, also where the codec owns the momentum.
+#[test]
+fn controllers_decide_with_rules_as_they_do_with_a_codec_that_sends_biases_dense() {
+    let gravac = "gravac:min=2,max=100,eps=0.8,omega=0.05,window=4,policy=geometric,clock=none";
+    let accordion = "accordion:low=0.2,high=0.02,eta=0.4,window=1,by=layer";
+    for (codec, adapt) in [
+        ("topk:unit=tensor", gravac),
+        ("dgc:warmup=0,unit=tensor", gravac),
+        ("topk:unit=tensor", accordion),
+        ("dgc:warmup=0,unit=tensor", "steps:0=0.1,4=1,8=0.05"),
+        ("topk:unit=tensor", "loss:inf=0.5,2.0=0.02"),
+    ] {
+        let change = |settings: &mut Settings| {
+            (settings.adapt, settings.batch) = (Some(adapt.to_owned()), Some(480));
+            (settings.hash_every, settings.schedule) = (Some(1), Some(ScheduleKind::Constant));
+        };
+        let by_codec = digits_job(&format!("{codec},dense_1d=true"), 30, change);
+        let by_rules = rules_job(&format!("*.bias=none; {codec},dense_1d=false"), "auto", change);
+        let [(hash, metrics), (expected, others)] = [&by_rules, &by_codec].map(hash_and_metrics);
+        let decided = |lines: &[Metrics]| lines.iter().map(|line| line.adapt.clone()).collect::<Vec<_>>();
+        assert_eq!(decided(&metrics), decided(&others), "{codec} {adapt}");
+        assert_eq!(hash, expected, "{codec} {adapt}");
+    }
+}
+
+/// The gains of several codecs add up to one.
+#[test]
+fn gravac_decides_once_for_all_codecs_that_have_a_density() {
+    let rules = "*.bias=none; layers.0*=randomk:density=0.1; topk:density=0.1";
+    let gravac = "gravac:min=2,max=50,eps=0.5,omega=0.05,window=4,policy=geometric,clock=none";
+    let job = rules_job(rules, "auto", |settings| {
+        (settings.adapt, settings.hash_every) = (Some(gravac.to_owned()), Some(1));
+    });
+    let (_, metrics) = hash_and_metrics(&job);
+    let mut seen = BTreeSet::new();
+    for line in &metrics {
+        let Some(Decided::Density(decision)) = line.adapt else { panic!("{:?}", line.adapt) };
+        let [min, gain] = [decision.gain_min, decision.gain].map(Option::unwrap);
+        assert!(0.0 < gain && gain <= min && min <= 1.0, "{gain} {min}");
+        assert!((line.density / line.target_density.unwrap() - 1.0).abs() < 0.05, "{line:?}");
+        seen.insert(decision.density);
+    }
+    assert!(seen.len() > 1, "{seen:?}");
+    let [first, last] = [&metrics[1], &metrics[29]].map(|line| line.loss);
+    assert!(last < 0.8 * first, "{first} to {last}");
+}
+
+#[test]
+fn rules_whose_tensors_have_no_density_are_refused_beside_one_that_changes() {
+    let settings = Settings {
+        rules: Some("nosuch.*=topk; none".to_owned()),
+        adapt: Some("steps:0=0.1".to_owned()),
+        ..Settings::default()
+    };
+    let error = Job::prepare(RunConfig::resolve(&settings).unwrap()).unwrap_err().to_string();
+    assert_eq!(error, "adapt with rules: no tensor of this model has a codec with a density");
+}
+
+/// The rate of a link chooses the exchange; the coders are those that the rules spell.
+#[test]
+fn a_link_rate_with_rules_chooses_the_exchange() {
+    let rules = "*.bias=none; layers.0*=topk:density=0.3; topk:density=0.3,index=raw";
+    for (gbps, route) in [(1e-4, Route::SparseAllReduce), (100.0, Route::AllGather)] {
+        let job = rules_job(rules, "auto", |settings| settings.link_gbps = Some(gbps));
+        assert_eq!(job.config.encoding(), Rules::parse(rules).unwrap().to_string());
+        assert_eq!(job.way, Averaging::Mean(route));
+        assert_eq!(hash_and_metrics(&job).1.len(), 30);
+    }
+}
+
 #[test]
 fn a_file_of_rules_is_read_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -122,6 +225,12 @@ fn rules_that_cannot_be_are_one_line_that_says_why() {
     let sparse: fn(&mut Settings) = |settings| settings.exchange = Some(ExchangeKind::Sparse);
     let other: fn(&mut Settings) = |settings| settings.codec = Some("topk".to_owned());
     let adapt: fn(&mut Settings) = |settings| settings.adapt = Some("steps:0=0.1".to_owned());
+    let layers: fn(&mut Settings) = |settings| settings.adapt = Some("layers:*=0.1".to_owned());
+    let gravac: fn(&mut Settings) = |settings| settings.adapt = Some("gravac".to_owned());
+    let by_layer: fn(&mut Settings) = |settings| {
+        settings.adapt = Some("accordion:by=layer".to_owned());
+        settings.schedule = Some(ScheduleKind::Constant);
+    };
     let clip: fn(&mut Settings) = |settings| settings.clip = Some(1.0);
     for (rules, change, why) in [
         ("*.bias=none", plain, "the last rule must be for all"),
@@ -133,7 +242,14 @@ fn rules_that_cannot_be_are_one_line_that_says_why() {
         ("a=none; topk", ring, "exchange = all-reduce with codec = topk"),
         ("a=none; f16", sparse, "its frames are not sparse"),
         ("a=none; f16", other, "the last rule is the codec of all other tensors"),
-        ("a=none; topk", adapt, "adapt with rules"),
+        ("a=none; qsgd", adapt, "adapt with rules: no codec of theirs has a density"),
+        ("a=none; topk", layers, "spell the density in each rule"),
+        ("a=topk:memory=none; topk", gravac, "adapt = gravac with codec = topk"),
+        (
+            "a=topk; topk:unit=tensor",
+            by_layer,
+            "by=layer with codec = topk:density=0.01: all tensors are one unit",
+        ),
     ] {
         let error = refused(rules, change);
         assert!(error.contains(why) && !error.contains('\n'), "{rules}: {error}");
