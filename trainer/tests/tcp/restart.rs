@@ -68,7 +68,7 @@ fn a_signal_to_any_rank_ends_all_and_the_line_of_the_first_one_goes_on() {
 }
 
 #[test]
-fn one_command_starts_and_resumes_and_trains_longer_with_the_same_bits() {
+fn one_command_starts_and_resumes_with_the_same_bits() {
     let scene = Scene::new(2);
     let arguments = [&LONG[..], &["--codec", "topk:density=0.02"]].concat();
     let start = |rank| {
@@ -83,6 +83,31 @@ fn one_command_starts_and_resumes_and_trains_longer_with_the_same_bits() {
         rank.succeeds();
     }
     assert_eq!(summary(&scene.run())["params_hash"], scene.in_threads(&arguments));
+}
+
+/// The others state the later end as a setting, in the greeting.
+#[test]
+fn a_run_that_is_over_trains_longer_with_the_bits_of_a_long_one() {
+    let scene = Scene::new(3).sealed();
+    let to = |end| {
+        let plain = ["--schedule", "constant", "--eval-every", "0", "--hidden", "16", "--batch", "60"];
+        [&plain[..], &["--codec", "dgc:density=0.05,warmup=0", "--steps", end]].concat()
+    };
+    scene.start_all(&to("7")).iter_mut().for_each(Process::succeeds);
+    assert_eq!(steps(&scene.run()), 7);
+    let mut others: Vec<Process> = (1..3).map(|rank| scene.start(rank, &to("12"))).collect();
+    let mut first = scene.resume_with(&["--steps", "12"]);
+    first.succeeds();
+    first.says("Resuming at step 7 of 12");
+    others.iter_mut().for_each(Process::succeeds);
+    assert_eq!(summary(&scene.run())["params_hash"], scene.in_threads(&to("12")));
+    assert_eq!(steps(&scene.run()), 12);
+
+    // A rank that still has the earlier end is no rank of this run.
+    let mut stale = scene.start(1, &to("12"));
+    let mut later = scene.resume_with(&["--steps", "15"]);
+    assert_eq!([later.ends(), stale.ends()], [Some(2); 2]);
+    stale.says("steps");
 }
 
 /// As where a service manager starts all of them again, in any order.

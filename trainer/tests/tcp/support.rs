@@ -82,7 +82,13 @@ impl Scene {
 
     /// Rank 0 continues.
     pub(crate) fn resume(&self) -> Process {
-        Process::start("rank 0", &mut self.bare(0, &["train", "--resume", "run"]))
+        self.resume_with(&[])
+    }
+
+    /// The same with other arguments.
+    pub(crate) fn resume_with(&self, arguments: &[&str]) -> Process {
+        let mut command = self.bare(0, &["train", "--resume", "run"]);
+        Process::start("rank 0", command.args(arguments))
     }
 
     /// The hash at the end of the same run in threads that nobody disturbs.
