@@ -20,6 +20,8 @@ pub(super) struct Kept {
     is_open: bool,
     /// In place: whether both memories hold the same.
     is_copied: bool,
+    /// Whether no step has used it: it holds zeros, whose pages no one has touched.
+    is_new: bool,
     plan: Plan,
     /// Beside: whether the step under way has not written a unit yet, by position.
     is_left: Vec<bool>,
@@ -36,6 +38,7 @@ impl Kept {
             is_copied_late,
             is_open: false,
             is_copied: true,
+            is_new: true,
             is_left: vec![false; plan.units().len()],
             plan,
         })
@@ -59,7 +62,7 @@ impl Kept {
     }
 
     pub(super) fn begin_step(&mut self) {
-        self.is_open = true;
+        (self.is_open, self.is_new) = (true, false);
         if self.is_beside {
             std::mem::swap(&mut self.memory, &mut self.before);
             self.is_left.fill(true);
@@ -121,6 +124,9 @@ impl Kept {
     }
 
     pub(super) fn rescale(&mut self, ratio: f32) {
+        if self.is_new {
+            return;
+        }
         self.memory.rescale(ratio);
         self.is_copied = false;
     }
@@ -128,6 +134,6 @@ impl Kept {
     /// Goes on with what another memory holds.
     pub(super) fn replace(&mut self, memory: &Memory<'_>) {
         self.memory.copy_from(memory);
-        self.is_copied = false;
+        (self.is_copied, self.is_new) = (false, false);
     }
 }

@@ -70,12 +70,18 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"allow_untested": 1}, "TypeError", "allow_untested=1: expected True or False"),
     ({"allow_untested": "yes"}, "TypeError", "allow_untested='yes': expected True or False"),
 ]
+SGD = {"optimizer": torch.optim.SGD(Net().parameters(), lr=0.1)}
 WRONG_OF_COMPRESS: list[tuple[dict[str, Any], str, str]] = [
     (
         {"optimizer": torch.optim.SGD},
         "TypeError",
         "torch.optim.sgd.SGD'>: expected an optimizer whose param_groups[0] has an lr",
     ),
+    ({"codec": "auto"}, "ValueError", "codec='auto': it needs optimizer="),
+    ({"codec": "auto", **SGD, "clip_norm": 1.0}, "ValueError", "codec='auto': clip_norm= does not go with it"),
+    ({"codec": "auto", **SGD, "wire": "bf16"}, "ValueError", "codec='auto': wire= does not go with it"),
+    ({"codec": "auto", **SGD, "rules": {"*": "none"}}, "ValueError", "codec='auto': rules= does not go with it"),
+    ({"codec": "auto", **SGD, "density": lambda step: 0.1}, "ValueError", "codec='auto': density= does not go with it"),
     ({"optimizer": 0.1}, "TypeError", "optimizer=0.1: expected an optimizer"),
     ({"optimizer": True}, "TypeError", "optimizer=True: expected an optimizer"),
 ]

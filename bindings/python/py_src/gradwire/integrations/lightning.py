@@ -26,7 +26,10 @@ class Compress(pl.Callback):
     """
 
     def __init__(self, codec: str, **options: Any) -> None:
-        """The options are those of :func:`gradwire.torch.compress`; ``scaler`` is that of the precision plugin."""
+        """The options are those of :func:`gradwire.torch.compress`; ``scaler`` is that of the precision plugin.
+
+        The codec ``"auto"`` goes by the first optimizer of the trainer.
+        """
         self._codec, self._options = codec, options
         self._states: list[dict[str, Any]] = []
         self.hook: Hook | None = None
@@ -41,7 +44,9 @@ class Compress(pl.Callback):
                 'DistributedDataParallel: use Trainer(strategy="ddp") with two devices or more'
             )
         scaler = getattr(trainer.precision_plugin, "scaler", None)
-        self.hook = gradwire.torch.compress(model, self._codec, **{"scaler": scaler, **self._options})
+        # By its kind a hook chooses codecs.
+        chooses = {"optimizer": trainer.optimizers[0]} if self._codec == "auto" else {}
+        self.hook = gradwire.torch.compress(model, self._codec, **{"scaler": scaler, **chooses, **self._options})
         if self._states:
             self.hook.load_state_dict(self._states)
             self._states = []

@@ -30,6 +30,8 @@ class Compress(TrainerCallback):
     def __init__(self, trainer: Trainer, codec: str, *, resume_from: str | Path | None = None, **options: Any) -> None:
         """The options are those of :func:`gradwire.torch.compress`; ``scaler`` is the trainer's.
 
+        The codec ``"auto"`` goes by the trainer's optimizer.
+
         :param resume_from: the folder of the checkpoint to resume from, if it is not
             ``checkpoint-STEP`` in the trainer's ``output_dir``.
         """
@@ -46,7 +48,9 @@ class Compress(TrainerCallback):
                 "with torchrun and two processes or more, without FSDP, DeepSpeed and torch_compile=True"
             )
         scaler = self._trainer.accelerator.scaler
-        self.hook = gradwire.torch.compress(model, self._codec, **{"scaler": scaler, **self._options})
+        # By its kind a hook chooses codecs.
+        chooses = {"optimizer": self._trainer.optimizer} if self._codec == "auto" else {}
+        self.hook = gradwire.torch.compress(model, self._codec, **{"scaler": scaler, **chooses, **self._options})
         if state.global_step:
             own = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
             load(self.hook, self._resume_from or own, _NAME)

@@ -67,8 +67,9 @@ def compress(
     With several models, all ranks call it in the same order. Its thread, its connections and its memories end with the model,
     or with :meth:`Hook.close`. Copies of the model have no hook.
 
-    :param codec: the spelling of the codec. Every tensor is a unit of its own. Tensors of fewer than ``dense_below`` elements
-        are sent as they are.
+    :param codec: the spelling of the codec, or ``"auto"``: the hook then tries several in its first steps, and chooses one that
+        suits the optimizer; see docs/pytorch.md. Every tensor is a unit of its own. Tensors of fewer than ``dense_below``
+        elements are sent as they are.
     :param rules: spellings by tensor name. The first pattern that fits wins:
         ``{"*.bias": "none", "embed.*": "topk:density=0.001"}``.
     :param seed: the seed of all random draws, which also depend on step, tensor and rank. The same at all ranks.
@@ -77,7 +78,7 @@ def compress(
     :param start_step: the first step that is compressed; earlier steps are exchanged dense.
     :param check_every: steps between two comparisons of the parameters of all ranks, by a hash; 0 for none.
     :param scaler: the ``GradScaler`` of the loop. When its scale changes, residuals are rescaled.
-    :param optimizer: if given, residuals are rescaled when the learning rate of its first group changes.
+    :param optimizer: needed by ``"auto"``. If given, residuals are rescaled when the learning rate of its first group changes.
     :param density: the density as a function of the step, for codecs that have one. The same at all ranks.
     :param discardable: lets :meth:`Hook.discard` work with codecs that keep more than error feedback (momentum, factors). Their
         memories are then copied when backward begins, and not beside the forward pass. Others need no copy.

@@ -49,7 +49,8 @@ class Engine(Worker):
         """Bytes and times so far."""
         self._settle()
         staging, norm = self._stage.seconds, self._watch.norm()
-        return stats_of(self._view.totals(), self._world, staging=staging, exposed=self._exposed, norm=norm)
+        choice = self._auto.text if self._auto is not None else None
+        return stats_of(self._view.totals(), self._world, staging=staging, exposed=self._exposed, norm=norm, choice=choice)
 
     def state_dict(self) -> dict[str, Any]:
         """All that this rank needs to continue with the same bits: plain values, and copies of tensors by name.

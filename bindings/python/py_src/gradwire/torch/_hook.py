@@ -77,6 +77,7 @@ class Hook(Engine):
         if is_idle and (job.is_last or self._error() is not None):
             # There is no backward to raise a failure in, and a future would hide it.
             self._await_means()
+            self._step_ended(None)
         return future
 
     def _describe(self, job: Bucket, bucket: GradBucket) -> None:

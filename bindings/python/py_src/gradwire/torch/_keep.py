@@ -11,6 +11,7 @@ import torch
 from gradwire import Memory
 from gradwire._core import _Engine
 
+from ._auto import Auto
 from ._plan import Plan
 from ._state import KEPT, VERSION, State, for_this_rank, memory_from, of_group
 
@@ -36,19 +37,23 @@ class Loaded:
 class Keep:
     """The memories of the groups that have one, and what is kept for tensors that have none here."""
 
-    def __init__(self, core: _Engine, plan: Plan, codec: str, seed: int, rank: int, world: int) -> None:
+    def __init__(
+        self, core: _Engine, plan: Plan, codec: str, seed: int, rank: int, world: int, auto: Auto | None = None
+    ) -> None:
         """Nothing is kept yet."""
-        self._core, self.plan, self._codec, self._seed = core, plan, codec, seed
-        self._rank, self._world = rank, world
+        self._core, self._codec, self._seed = core, codec, seed
+        self._rank, self._world, self._auto = rank, world, auto
         self._groups = [group for group in plan.groups if group.keeps]
         self._apart: dict[str, dict[str, torch.Tensor]] = {what: {} for what in KEPT}
 
     def state(self, epoch: int | None) -> dict[str, Any]:
         """As it was after the last step that holds."""
-        memories = [(group.lane, group.new_memory()) for group in self._groups]
+        # Who chooses dense gradients keeps nothing.
+        groups = self._groups if self._auto is None or self._auto.owes else []
+        memories = [(group.lane, group.new_memory()) for group in groups]
         apart = self._apart
         step, scale, lr, _, _ = self._core.read(memories)
-        kept = [of_group(group, memory) for group, (_, memory) in zip(self._groups, memories, strict=True)]
+        kept = [of_group(group, memory) for group, (_, memory) in zip(groups, memories, strict=True)]
         both = {what: dict(apart[what]) for what in KEPT}
         for state in kept:
             for what in KEPT:
@@ -65,6 +70,7 @@ class Keep:
             "lr": lr,
             **both,
             "groups": kept,
+            **({} if self._auto is None else {"auto": self._auto.state()}),
         }
 
     def residual(self, name: str) -> torch.Tensor:
@@ -81,6 +87,8 @@ class Keep:
         state = for_this_rank(given, self._rank, self._world)
         if state["seed"] != self._seed:
             raise ValueError(f"state: seed {state['seed']}: expected {self._seed}, as it was passed to compress")
+        if self._auto is not None:
+            self._auto.number_in(state)
         memories, taken = [], set()
         for group in self._groups:
             memory, names = memory_from(group, state)
@@ -93,3 +101,5 @@ class Keep:
         """Goes on from there."""
         state, self._apart = loaded.state, loaded.apart
         self._core.load(loaded.memories, state["step"], state["scale"], state["lr"])
+        if self._auto is not None:
+            self._auto.take(state)

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from ._engine import Bucket, Engine
-from ._options import Options, Scaler, flag, real, type_error, whole
+from ._options import AUTO, Options, Scaler, flag, real, type_error, whole
 from ._plan import Named, trained
 from ._wrapper import Wrapper
 
@@ -85,7 +85,8 @@ class DistributedOptimizer(Wrapper):
         self._inner = optimizer
         self._passes_per_step = backward_passes_per_step
         tensors = trained(_own(optimizer, _pairs(named_parameters)), allow_untested=allow_untested)
-        followed = optimizer if rescale else None
+        # By its kind codecs are chosen, too.
+        followed = optimizer if rescale or codec == AUTO else None
         options = Options(
             codec,
             rules,

@@ -18,6 +18,8 @@ LARGEST_STEP = 2**63 - 1
 # Thirty years.
 _LONGEST_SECONDS = 1e9
 _LEAST_DENSITY = 1e-9
+#: In place of the spelling of a codec: the hook chooses one.
+AUTO = "auto"
 _MOST_THREADS = 256
 # Encoding mostly reads memory. More threads than these were not measured.
 _ENOUGH_THREADS = 4
@@ -66,6 +68,8 @@ class Options:
         for pattern, rule in (self.rules or {}).items():
             spelling("rules: a pattern", pattern, "a name, which may hold * and ?")
             spelling(f"rules: {pattern!r}", rule)
+        if self.codec == AUTO:
+            self._check_auto()
         numbers = {
             "dense_below": whole("dense_below", self.dense_below),
             "seed": whole("seed", self.seed, most=LARGEST_SEED),
@@ -95,6 +99,16 @@ class Options:
         if self.clip_norm is not None:
             most = real("clip_norm", self.clip_norm, lambda value: 0 < value < math.inf, "a finite number above 0")
             object.__setattr__(self, "clip_norm", most)
+
+    def _check_auto(self) -> None:
+        if self.optimizer is None:
+            raise ValueError("codec='auto': it needs optimizer=, whose kind says which codecs go with it")
+        others = {"rules": self.rules, "density": self.density, "clip_norm": self.clip_norm}
+        given = [option for option, value in others.items() if value is not None]
+        if self.wire != "f32":
+            given.append("wire")
+        if given:
+            raise ValueError(f"codec='auto': {given[0]}= does not go with it: leave it out, or name a codec")
 
     def density_at(self, step: int) -> float | None:
         """What the user's function says, if there is one."""

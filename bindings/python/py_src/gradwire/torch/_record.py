@@ -29,7 +29,7 @@ class Now:
     is_bad: bool
 
 
-def stats_of(totals: Totals, world: int, *, staging: float, exposed: float, norm: float) -> Stats:
+def stats_of(totals: Totals, world: int, *, staging: float, exposed: float, norm: float, choice: str | None = None) -> Stats:
     """Bytes and times so far."""
     moved = totals["sent"] + totals["received"]
     dense, frame = int(totals["dense"]), int(totals["frame"])
@@ -50,6 +50,7 @@ def stats_of(totals: Totals, world: int, *, staging: float, exposed: float, norm
         exposed_seconds=exposed,
         residual_norm=norm,
         hash_checks=int(totals["checks"]),
+        choice=choice,
     )
 
 

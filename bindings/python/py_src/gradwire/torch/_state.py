@@ -10,7 +10,7 @@ import torch
 
 from gradwire import Codec, Memory
 
-from ._options import LARGEST_SEED, real, spelling, type_error, whole
+from ._options import LARGEST_SEED, flag, real, spelling, type_error, whole
 from ._plan import Group, plain
 
 VERSION = 1
@@ -18,7 +18,7 @@ VERSION = 1
 KEPT = ("residual", "momentum")
 _STATE_WORDS = 4
 # What all ranks have alike.
-_SHARED = ("seed", "step", "epoch", "scale", "lr")
+_SHARED = ("seed", "step", "epoch", "scale", "lr", "auto")
 
 State = dict[str, Any]
 
@@ -105,12 +105,26 @@ def _checked(state: object, of: str) -> State:
         "scale": None if at["scale"] is None else real(f"{of}: scale", at["scale"], _is_scale, "a finite number above 0"),
         "lr": None if at["lr"] is None else real(f"{of}: lr", at["lr"], math.isfinite, "a finite number"),
         **{what: _tensors(f"{of}: {what}", at[what]) for what in KEPT},
+        "auto": choice(f"{of}: auto", state.get("auto")),
     }
     if not isinstance(at["groups"], list | tuple):
         raise type_error(f"{of}: groups", at["groups"], "a list")
     checked["groups"] = [_group(f"{of}: group {number}", one, checked) for number, one in enumerate(at["groups"])]
     _check_names(f"{of}: momentum", checked["momentum"], checked["residual"], "no residual is there for")
     return checked
+
+
+def choice(of: str, told: object) -> dict[str, Any] | None:
+    """What a state says of a choice; `None` for a hook that chose nothing."""
+    if told is None:
+        return None
+    if not isinstance(told, Mapping) or told.keys() != {"codec", "wire", "owes"}:
+        raise type_error(of, told, "a dict with 'codec', 'wire' and 'owes'")
+    flag(f"{of}: owes", told["owes"])
+    if told["codec"] is not None:
+        spelling(f"{of}: codec", told["codec"])
+        spelling(f"{of}: wire", told["wire"], "'f32' or 'bf16'")
+    return dict(told)
 
 
 class _Part:

@@ -38,6 +38,8 @@ class Stats:
     residual_norm: float
     #: How often the parameters of all ranks were found to be equal.
     hash_checks: int
+    #: With the codec ``auto``: what was chosen and why, once it is.
+    choice: str | None = None
 
     def __str__(self) -> str:
         """One line."""
@@ -47,5 +49,5 @@ class Stats:
             f"{self.ratio:.1f} times smaller; a step waits {1e3 * self.exposed_seconds / steps:.1f} ms "
             f"(encode {1e3 * self.encode_seconds / steps:.1f}, exchange {1e3 * self.exchange_seconds / steps:.1f}, "
             f"decode {1e3 * self.decode_seconds / steps:.1f}, staging {1e3 * self.staging_seconds / steps:.1f}), "
-            f"residual {self.residual_norm:.3g}"
+            f"residual {self.residual_norm:.3g}" + (f"; {self.choice}" if self.choice else "")
         )

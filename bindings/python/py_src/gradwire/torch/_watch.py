@@ -23,8 +23,11 @@ class Watch:
     #: Of the engine, which is made after this.
     view: _View
 
-    def __init__(self, plan: Plan, codec: str, elements: int, world: int) -> None:
-        """With what is compressed, and the number of elements of the whole gradient."""
+    def __init__(self, plan: Plan, codec: str | None, elements: int, world: int) -> None:
+        """With what is compressed, and the number of elements of the whole gradient.
+
+        Without a codec, that of the hook changes: it chooses by itself, and needs no advice.
+        """
         self._plan, self._codec, self._elements, self._world = plan, codec, elements, world
         #: Of steps that were begun, by number: what is sent how, and the epoch.
         self.begun: dict[int, tuple[Plan, list[Codec], int | None]] = {}
@@ -35,6 +38,7 @@ class Watch:
         self._took: list[Took] = []
         self._before = Took(0.0, 0.0, 0.0)
         self._is_advised = False
+        self._sent = plan
 
     def after_step(self, step: int, seconds: float | None) -> int | None:
         """After each step; and, if it returned a number of elements, with the seconds that a dense exchange of them takes."""
@@ -46,6 +50,10 @@ class Watch:
         # The calling thread may have begun the next step.
         plan, codecs, epoch = self.begun.pop(step, (self._plan, [], None))
         _, scale, lr, _, _ = self.view.progress()
+        if plan is not self._sent:
+            # Another codec keeps more or less.
+            self._sent = plan
+            self.spikes.forget()
         # Residuals grow with the scale, and as the learning rate falls.
         self.spikes.see(step, self.norm(is_sampled=True) * (lr or 1.0) / (scale or 1.0))
         if self.log is not None:
@@ -77,7 +85,7 @@ class Watch:
         now = Took(totals["encode"], totals["exchange"], totals["decode"])
         before, self._before = self._before, now
         sends_all = all(group.kind == "sum" for group in plan.groups)
-        if plan is not self._plan or sends_all or len(self._took) == STEPS or self._world == 1:
+        if self._codec is None or plan is not self._plan or sends_all or len(self._took) == STEPS or self._world == 1:
             return None
         self._took.append(Took(now.encode - before.encode, now.exchange - before.exchange, now.decode - before.decode))
         return self._elements if len(self._took) == STEPS else None
@@ -87,9 +95,10 @@ class Watch:
         _, _, lr, _, last = self.view.progress()
         densities = [codec.density for codec in codecs if codec.density is not None]
         target = densities[0] if densities else None
+        codec = self._codec or ", ".join(map(str, codecs))
         loss = self.loss.detach() if isinstance(self.loss, torch.Tensor) else self.loss
         try:
-            log.write(self.view.totals(), Now(step, self._codec, epoch, loss, lr, self.norm(), target, last == "nothing"))
+            log.write(self.view.totals(), Now(step, codec, epoch, loss, lr, self.norm(), target, last == "nothing"))
         except Exception as error:
             self.log = None
             warnings.warn(f"the log ends: {type(error).__name__}: {error}", stacklevel=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import time
 import warnings
 import zlib
@@ -17,14 +18,17 @@ import gradwire
 from gradwire import Codec
 from gradwire._core import _Bucket, _Engine, _Share
 
+from ._auto import Auto
 from ._bucket import Bucket, Lent
 from ._clip import Clip
 from ._errors import ExchangeError, PeerLostError, error_of
 from ._keep import Keep
 from ._meet import mesh_of
-from ._options import Options, own_threads
-from ._plan import Named, Plan
+from ._options import AUTO, Options, own_threads
+from ._plan import Named
+from ._schedule import Fixed
 from ._stage import Stage, stage_of
+from ._trials import SAID
 from ._watch import Watch
 from ._word import Word
 
@@ -46,19 +50,17 @@ class Worker:
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         """All ranks of `parent` make theirs in the same order, and with the same further settings."""
-        rules = dict(options.rules or {})
         self._device = tensors[0].parameter.device
         self._stage = stage_of(self._device)
         self._tensors = list(tensors)
         self._by_id = {id(tensor.parameter): tensor for tensor in self._tensors}
         self._numbers = {tensor.position: number for number, tensor in enumerate(self._tensors)}
-        self._plan = Plan(self._tensors, options.codec, rules, options.dense_below)
-        self._dense = self._plan
-        if options.start_step:
-            self._dense = Plan(self._tensors, "none", {}, 0, len(self._plan.groups))
+        self._auto = Auto(self._tensors, options) if options.codec == AUTO else None
+        self._schedule = self._auto or Fixed(self._tensors, options)
+        self._plan = self._schedule.plan
         if options.scaler is None and any(tensor.parameter.dtype == torch.float16 for tensor in self._tensors):
             warnings.warn("float16 without scaler=: what is kept back is lost in silence where it underflows", stacklevel=4)
-        self._codec, self._options = str(Codec(options.codec)), options
+        self._options = options
         # `None` until `set_epoch` was called: codecs are then as they are after their warm-up.
         self._epoch: int | None = None
         self._is_closed = False
@@ -68,33 +70,35 @@ class Worker:
         self._failure: BaseException | None = None
         self._raised: BaseException | None = None
         self._active = self._plan
+        # Buckets of the step that come ahead of those of DDP.
+        self._ahead = 0
         # The gradients of buckets that stay where they are.
         self._lent: dict[int, Lent] = {}
 
         mesh = mesh_of(
             parent,
-            _settings(self._tensors, options, settings or {}),
+            _settings(self._tensors, options, self._auto, settings or {}),
             timeout=options.timeout,
             network=options.network,
             encrypt=options.encrypt,
         )
         self._rank, self._world = mesh.rank, mesh.world
-        plans = [self._plan] if self._dense is self._plan else [self._plan, self._dense]
-        lanes = [
-            (group.codec, group.layout, group.units, options.discardable, options.wire if group.codec.is_linear else "f32")
-            for plan in plans
-            for group in plan.groups
-        ]
+        lanes: list[Any] = [*self._schedule.lanes()]
         self._clip: Clip | None = None
         if options.clip_norm is not None:
             self._clip = Clip(options.clip_norm, Word(len(lanes), self._rank, self._world, 1))
             lanes.append(self._clip.word.lane)
+        if self._auto is not None:
+            self._auto.word = Word(len(lanes), self._rank, self._world, SAID)
+            lanes.append(self._auto.word.lane)
         names = [tensor.name for tensor in self._tensors]
-        self._watch = Watch(self._plan, self._codec, sum(tensor.parameter.numel() for tensor in self._tensors), self._world)
+        codec = AUTO if self._auto else str(Codec(options.codec))
+        elements = sum(tensor.parameter.numel() for tensor in self._tensors)
+        self._watch = Watch(self._plan, None if self._auto else codec, elements, self._world)
         threads = options.threads or own_threads(self._device)
         self._core = _Engine(mesh, lanes, names, self._watch.after_step, options.seed, options.timeout, threads)
         self._view = self._watch.view = self._core.view()
-        self._keep = Keep(self._core, self._plan, self._codec, options.seed, self._rank, self._world)
+        self._keep = Keep(self._core, self._plan, codec, options.seed, self._rank, self._world, self._auto)
 
     # What the calling thread does.
 
@@ -102,7 +106,7 @@ class Worker:
         """Gives the engine a bucket. Buckets come in their order; afterwards :meth:`_finish` waits for their means."""
         clip = self._clip
         if clip is None:
-            self._give(job, self._open(job) if job.index == 0 else None)
+            self._give(job, self._begin(job) if job.index == 0 else None)
             return
         if job.index == 0:
             # Of a step that ended before all gradients were there.
@@ -112,12 +116,22 @@ class Worker:
         if job.is_last or job.failure is not None or self._error() is not None:
             self._give_clipped(clip)
 
+    def _begin(self, job: Bucket) -> Any:
+        """Begins a step, with a word ahead of its buckets if there is one. Returns what the first of them opens."""
+        opening = self._open(job)
+        said = self._auto.says() if self._auto is not None else None
+        self._ahead = 0 if said is None else 1
+        if said is None or self._auto is None:
+            return opening
+        self._core.give(self._auto.word.bucket(said, opening, self._agreed, job.failure))
+        return None
+
     def _give_clipped(self, clip: Clip) -> None:
         """Gives the engine a whole step, with a bucket of its own before the others, which tells the norms."""
         began, jobs = time.perf_counter(), clip.release()
         failure = next((job.failure for job in jobs if job.failure is not None), None)
         self._raised = self._raised or failure
-        opening = self._open(jobs[0])
+        opening, self._ahead = self._open(jobs[0]), 1
         norm = 0.0 if failure is not None else clip.own(jobs)
         if self._core.give(clip.word.bucket([norm], opening, self._agreed, failure)):
             try:
@@ -152,7 +166,7 @@ class Worker:
                 job.failure = failure
         needs_store = fetch is not None or job.on_decode is not None
         bucket = _Bucket(
-            job.index + (self._clip is not None),
+            job.index + self._ahead,
             job.is_last,
             done=_done(job),
             keep=(job, parameters),
@@ -176,10 +190,10 @@ class Worker:
 
     def _open(self, job: Bucket) -> Any:
         """What the step is that begins with this bucket."""
-        step, _, _, is_under_way, _ = self._view.progress()
+        step, _, _, is_under_way, last = self._view.progress()
         if is_under_way and self._error() is None:
             warnings.warn(f"step {step} ended before all gradients were there, and is repeated", stacklevel=3)
-        self._active = self._dense if step < self._options.start_step else self._plan
+        self._active = self._schedule.now(step, last)
         density = job.density if job.failure is None else None
         codecs = [self._codec_now(group.codec, density) for group in self._active.groups]
         self._watch.begun[step] = self._active, codecs, self._epoch
@@ -232,9 +246,17 @@ class Worker:
     def _finish(self) -> None:
         started = time.perf_counter()
         self._await_means()
-        self._exposed += time.perf_counter() - started
+        waited = time.perf_counter() - started
+        self._exposed += waited
+        self._step_ended(waited)
         for text in self._watch.news(self._rank):
             warnings.warn(f"gradwire: {text}", stacklevel=2)
+
+    def _step_ended(self, waited: float | None) -> None:
+        """At every rank, also where there was no backward that waited."""
+        auto = self._auto
+        if auto is not None and auto.ended(waited, self._view.progress()[4]) and self._rank == 0:
+            print(f"gradwire: {auto.text}", file=sys.stderr, flush=True)
 
     def _await_means(self) -> None:
         """Waits until the gradients of all buckets are means, and raises what came in the way of it."""
@@ -300,12 +322,13 @@ class Worker:
                 self._stage.store(job.host, job.gradients)
 
 
-def _settings(tensors: Sequence[Named], options: Options, more: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(tensors: Sequence[Named], options: Options, auto: Auto | None, more: Mapping[str, Any]) -> dict[str, Any]:
     """What all ranks have to ask for alike."""
+    codec = str(Codec(options.codec)) if auto is None else f"auto of {', '.join(map(str, auto.ways))}"
     shapes = zlib.crc32(repr([(tensor.name, tensor.shape) for tensor in tensors]).encode())
     return {
         "version": gradwire.__version__,
-        "codec": str(Codec(options.codec)),
+        "codec": codec,
         "rules": dict(options.rules or {}),
         "names and shapes of parameters": shapes,
         "seed": options.seed,
