@@ -19,7 +19,7 @@ from gradwire.torch._auto import WITH_OTHERS, WITH_SGD, _is_sgd
 from gradwire.torch._trials import Took, Trials
 
 #: Steps of the first trial, and of each that follows: warm, timed, and one in which ranks tell each other.
-FIRST, EACH = 7, 5
+FIRST, EACH = 9, 7
 #: Nothing is hidden at 6 %.
 EXPOSED = 0.06
 
@@ -28,7 +28,7 @@ def hear_all(*ranks: list[float], compute: float = 1.0) -> Trials:
     """Of each rank, how long it waits with each."""
     trials = Trials(len(ranks[0]))
     while trials.choice is None:
-        trials.hear([[compute, waits[trials.at], 9.0, waits[trials.at]] for waits in ranks])
+        trials.hear([[compute, waits[trials.at], 9.0, *[waits[trials.at]] * 3] for waits in ranks])
     return trials
 
 
@@ -50,15 +50,15 @@ def test_a_rank_that_waits_for_slower_ones_does_not_count() -> None:
 
 def test_a_rank_says_what_it_timed_and_nothing_of_steps_without_inputs() -> None:
     trials = Trials(2)
-    for number in range(6):
+    for number in range(8):
         assert trials.says() is None
         trials.step(Took(9.0, 9.0) if number < 3 else Took(number, 0.5))
-    assert trials.says() == [4, 0.5, 0.5, 0.5]
+    assert trials.says() == [5, 0.5, 0.5, 0.5, 0.5, 0.5]
     idle = Trials(2)
-    for _ in range(6):
+    for _ in range(8):
         idle.step(None)
     trials.hear([trials.says() or [], idle.says() or []])
-    assert trials.tried == [Took(4, 0.5)]
+    assert trials.tried == [Took(5, 0.5)]
     assert (trials.at, trials.says()) == (1, None)
 
 
@@ -79,7 +79,7 @@ def test_only_plain_sgd_has_sparse_gradients() -> None:
 def says(waits: list[float]) -> None:
     """From now on this rank says that it waits so long with each, of a step that computes for a second."""
     own = Trials.says
-    Trials.says = lambda self: own(self) and [1.0, *[waits[self.at]] * 3]  # type: ignore[method-assign]
+    Trials.says = lambda self: own(self) and [1.0, *[waits[self.at]] * 5]  # type: ignore[method-assign]
 
 
 def steps(parallel: Any, hook: Any, optimizer: Any, rank: int, numbers: Any) -> Iterator[dict[str, Any]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 # Steps of each that are timed, and steps before those: in the first, DDP cuts its buckets anew and optimizers allocate.
-_TIMED = 3
+_TIMED = 5
 _WARM_AT_FIRST, _WARM = 3, 1
 #: A wait of this share of what a step computes is hidden.
 HIDDEN = 0.05
