@@ -127,7 +127,7 @@ impl Engine {
         }
     }
 
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         let state = self.shared.lock();
         state.failure.is_some() || state.is_broken_off || state.is_closed
     }

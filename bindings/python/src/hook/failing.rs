@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use gradwire_transports::exchange::{ExchangeError, Progress};
-use gradwire_transports::{Deadline, TransportError, nanos, now, wait};
+use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError, nanos, now, wait};
 use pyo3::prelude::*;
 
 use super::engine::Engine;
@@ -11,6 +11,11 @@ use super::shared::Failure;
 
 /// How long other ranks are told of a failure.
 const TELLING: Duration = Duration::from_secs(2);
+/// How long a rank that fails waits for the others to come to the step. Until then they may need its process:
+/// in DDP's `join` and for its buffers, they wait for each other in the process group.
+const COMING: Duration = Duration::from_secs(5);
+/// The unit in the tag of what ranks say then. No gradient has it; the exchange uses the two after it.
+const HEARD: u32 = u32::MAX - 2;
 
 impl Engine {
     /// What an error of an exchange is to the ranks.
@@ -78,10 +83,14 @@ impl Engine {
 
     /// Tells the others, if it is this rank that fails, and returns to the state that the step began with.
     pub(super) fn fail(&mut self, failure: Failure) {
-        if let Some(text) = self.told(&failure) {
+        let told = self.told(&failure);
+        if let Some(text) = &told {
             let active = self.lanes.active.clone();
-            active.iter().for_each(|at| self.lanes.all[*at].machine.fail(&text));
+            active.iter().for_each(|at| self.lanes.all[*at].machine.fail(text));
             self.complete_failed(&active);
+        }
+        self.meet(told.is_some());
+        if told.is_some() {
             // Python may end this process as soon as it knows.
             self.shared.flush(TELLING);
         }
@@ -93,6 +102,26 @@ impl Engine {
         });
         drop(kept);
         self.resolve_all();
+    }
+
+    /// Says that this rank is at a step that has failed. If it is this one that fails, waits until the others
+    /// have said it too.
+    fn meet(&mut self, waits: bool) {
+        let members = Transport::membership(&*self.transport);
+        let tag = Tag::new(members.epoch, self.lanes.number()).unit(HEARD);
+        let others: Vec<Rank> = members.ranks.iter().filter(|rank| rank.0 != self.rank).collect();
+        for to in &others {
+            // Whoever is gone needs to hear of nothing.
+            let _ = self.transport.send(*to, tag, &[], Deadline::now());
+        }
+        let (by, mut said) = (Deadline::after(COMING.min(self.timeout)), Vec::new());
+        for from in others.iter().filter(|_| waits) {
+            // The wait also ends for a bucket that was handed over.
+            while let Err(TransportError::Timeout { .. }) = self.transport.recv(*from, tag, &mut said, by)
+                && !by.has_passed()
+                && !self.is_over()
+            {}
+        }
     }
 
     /// What the others hear of a failure here; `None` if they know of it.

@@ -36,6 +36,11 @@ impl Lanes {
         number
     }
 
+    /// That of the step that was begun last.
+    pub(super) fn number(&self) -> u64 {
+        self.begun.saturating_sub(1) * self.all.len() as u64
+    }
+
     fn lane_of(&self, tag: Tag) -> usize {
         (tag.step % self.all.len() as u64) as usize
     }

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from ranks import Net, Raised, break_engine, ddp, loss_of, parameters, results, run
+from torch.distributed.algorithms.join import Join
 
 import gradwire.torch
 
@@ -79,10 +81,18 @@ def test_the_mean_over_ranks_that_ran_out_is_that_of_plain_ddp() -> None:
             np.testing.assert_allclose(mean, other, rtol=2e-4, atol=1e-7)
 
 
-def fails(rank: int, world: int) -> None:
-    """Rank 1 fails when rank 0 has run out of inputs."""
+def fails(rank: int, world: int, codec: str) -> None:
+    """Rank 1 fails when rank 0 has run out of inputs, and comes late to where DDP asks for those who have not."""
     parallel = ddp(Net())
-    hook = gradwire.torch.compress(parallel, "topk:density=0.02", timeout=6)
+    hook = gradwire.torch.compress(parallel, codec, timeout=6)
+    ask = Join._get_num_nonjoined_procs
+
+    def ask_late(self: Join) -> Any:
+        if hook.step == 3:
+            time.sleep(1.5)
+        return ask(self)
+
+    Join._get_num_nonjoined_procs = ask_late
     with parallel.join():
         for step in range(2 + 3 * rank):
             if step == 3:
@@ -90,8 +100,10 @@ def fails(rank: int, world: int) -> None:
             loss_of(parallel, step, rank).backward()
 
 
-def test_a_failure_reaches_ranks_that_ran_out() -> None:
-    idle, failed = run(2, fails)
+@pytest.mark.parametrize("codec", ["topk:density=0.02", "none"])
+def test_a_failure_reaches_ranks_that_ran_out(codec: str) -> None:
+    # Rank 1 ends only after rank 0 has heard of it. If it ended before, DDP would raise gloo's error at rank 0.
+    idle, failed = run(2, fails, codec)
     assert isinstance(failed, Raised)
     assert failed.name == "MemoryError"
     assert isinstance(idle, Raised)

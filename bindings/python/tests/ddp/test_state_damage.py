@@ -333,6 +333,8 @@ def test_what_is_loaded_in_the_middle_of_a_step_is_what_the_next_one_begins_with
 
 def interrupt_a_wait(hook: Any) -> None:
     """Presses Ctrl-C once the next step waits for means."""
+    # A shell has what it starts in the background ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     await_means, waits, pid = hook._await_means, threading.Event(), os.getpid()
 
     def noted() -> None:
