@@ -10,7 +10,10 @@ import gradwire.torch
 def register(ddp, method):
     """Returns gradwire's hook, which counts; of the others there is nothing to ask."""
     if method.is_ours:
-        return gradwire.torch.compress(ddp, method.argument, wire=method.wire, encrypt=method.encrypted)
+        # By its kind `auto` chooses.
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=1e-3) if method.argument == "auto" else None
+        options = {"wire": method.wire, "encrypt": method.encrypted, "optimizer": optimizer}
+        return gradwire.torch.compress(ddp, method.argument, **options)
     if method.kind == "nothing":
         ddp.register_comm_hook(None, nothing)
     elif method.kind in ("fp16", "bf16"):

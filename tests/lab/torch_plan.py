@@ -75,11 +75,13 @@ METHODS = {
     "gradwire none": Method("gradwire", "none"),
     "gradwire none (bf16 on the wire)": Method("gradwire", "none", wire="bf16"),
     "gradwire bf16": Method("gradwire", "bf16"),
+    "gradwire top-k 10 %": Method("gradwire", "topk:density=0.1"),
     "gradwire top-k 1 %": Method("gradwire", "topk:density=0.01"),
     "gradwire top-k 1 % q4": Method("gradwire", "topk:density=0.01,values=q4,index=small"),
     "gradwire top-k 0.1 %": Method("gradwire", "topk:density=0.001"),
     "gradwire top-k 0.1 % q4": Method("gradwire", "topk:density=0.001,values=q4"),
     "gradwire qsgd 4 bits": Method("gradwire", "qsgd:bits=4"),
+    "gradwire auto": Method("gradwire", "auto"),
     "gradwire powersgd 2": Method("gradwire", "powersgd:rank=2"),
     "gradwire none (encrypted)": Method("gradwire", "none", encrypted=True),
     "gradwire top-k 1 % q4 (encrypted)": Method(
@@ -93,6 +95,17 @@ METHODS = {
         "gradwire", "topk:density=0.001,values=q4", views_of="gradwire top-k 0.1 % q4"
     ),
 }
+# Of which the hook chooses with `auto` and SGD, as every model here is trained.
+AUTO = "gradwire auto"
+CHOICES = [
+    "gradwire none",
+    "gradwire none (bf16 on the wire)",
+    "gradwire top-k 10 %",
+    "gradwire top-k 1 %",
+    "gradwire top-k 1 % q4",
+    "gradwire top-k 0.1 %",
+    "gradwire top-k 0.1 % q4",
+]
 # What --quick times: two ranks at 100 Mbit/s, and over no more than these.
 QUICK_METHODS = [NOTHING, DENSE, "PowerSGD rank 1", "gradwire top-k 1 %", "gradwire top-k 1 % q4"]
 
@@ -113,3 +126,5 @@ MOST_WAIT = 0.10
 MOST_STEP = {2: 1.25, 4: 1.5}
 MOST_EXCHANGE = 1.5
 MOST_OF_DENSE = 1.03
+# Of what the hook chooses, over the fastest that it may choose.
+MOST_OF_BEST = 1.1

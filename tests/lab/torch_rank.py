@@ -103,6 +103,10 @@ def time_method(rank, ranks, model, method, seconds):
     alone.run(3)
     compute = timed_alone(alone)
     warm = loop.run(WARM_UP_STEPS_OF_OURS if hook else WARM_UP_STEPS)
+    is_choosing = METHODS[method].argument == "auto"
+    while is_choosing and hook.stats().choice is None:
+        loop.run(1)
+    warm = loop.run(1) if is_choosing else warm
     steps = agreed(min(MOST_STEPS, max(FEWEST_STEPS, int(seconds / warm[-1]))))
     counted = hook.stats() if hook else None
     dist.barrier()
@@ -115,7 +119,7 @@ def time_method(rank, ranks, model, method, seconds):
     if hook:
         parts = ("encode", "exchange", "decode", "exposed")
         found |= {part: seconds_of(now, counted, part) / steps for part in parts}
-        found |= {"frame": (now.frame_bytes - counted.frame_bytes) / steps, "advice": hook.advice}
+        found |= {"frame": (now.frame_bytes - counted.frame_bytes) / steps, "advice": hook.advice, "choice": now.choice}
         found["rust"] = exchange_seconds(ddp.module, METHODS[method].argument, rank, ranks)
     behind = timed_alone(alone)
     cpu = (compute["cpu"] + behind["cpu"]) / 2
@@ -142,6 +146,8 @@ def seconds_of(now, before, part):
 def exchange_seconds(model, spelling, rank, ranks):
     """CPU seconds of a step of the Rust exchange with the same gradient, over ZeroMQ between the same hosts. None for codecs
     that send no frames."""
+    if spelling == "auto":
+        return None
     codec = gradwire.Codec(spelling)
     if codec.is_linear or codec.name == "none":
         return None

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import torch_lab
 import torch_report
-from torch_plan import DENSE, METHODS, MODELS, NOTHING, ROUNDS
+from torch_auto import judged
+from torch_plan import AUTO, CHOICES, DENSE, METHODS, MODELS, NOTHING, ROUNDS
 from torch_report import FREE, SLOW, Report
 
 OURS = "gradwire top-k 1 %"
@@ -22,6 +23,15 @@ def line(method, **other):
 
 def machine():
     return {"kind": "machine", "processor": "one", "cores": 2, "torch": "2", "gradwire": "0"}
+
+
+class AutoTest(unittest.TestCase):
+    def test_what_is_chosen_is_compared_with_the_fastest_of_the_list(self):
+        of_rounds = [(1, 0.3, "auto: b"), (2, 0.1, "auto: a"), (3, 0.2, "auto: b")]
+        lines = [line(AUTO, round=turn, step=step, choice=f"{text} from step 9 on") for turn, step, text in of_rounds]
+        lines += [line(CHOICES[2], step=0.19), line(CHOICES[3], step=0.5), line(OURS, step=0.01, others=0.9), machine()]
+        lines += [line(DENSE, step=0.01), line(CHOICES[1], step=0.01, link=FREE)]
+        self.assertEqual(list(judged(lines)), [(("lstm", 2, SLOW), "auto: b", 0.2, CHOICES[2], 0.19)])
 
 
 class ReportTest(unittest.TestCase):

@@ -37,7 +37,7 @@ WITH_SGD = (
     Way("topk:density=0.01"),
     Way("topk:density=0.01,values=q4,index=small"),
     Way("topk:density=0.001"),
-    Way("topk:density=0.001,values=q4,index=small"),
+    Way("topk:density=0.001,values=q4"),
 )
 #: Optimizers that divide by second moments lose accuracy with sparse gradients, and of others nothing is known.
 WITH_OTHERS = (*_DENSE, Way("qsgd:bits=8"), Way("qsgd:bits=4"))

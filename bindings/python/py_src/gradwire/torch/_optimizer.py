@@ -39,7 +39,7 @@ class DistributedOptimizer(Wrapper):
         position of a parameter and ``seed`` determine its random draws.
     :param backward_passes_per_step: number of backward passes whose gradients are added up before they are exchanged.
     :param bucket_cap_mb: megabytes of gradients that are exchanged at once. The means do not depend on it.
-    :param rescale: rescale residuals when the learning rate of the first group changes.
+    :param rescale: rescale residuals when the learning rate of the first group changes, as they always are with ``"auto"``.
     :param group: the process group of the ranks; by default that of all ranks.
 
     All other parameters are those of :func:`compress`.
