@@ -30,6 +30,8 @@ CODECS = (
 )
 WORLD = 2
 STEPS = 4
+#: Until it has chosen, if no codec but the last suits the machine.
+STEPS_OF_AUTO = 53
 
 
 def _train(rank: int, meeting: str, codec: str | None, width: int, end: Connection) -> None:
@@ -39,8 +41,9 @@ def _train(rank: int, meeting: str, codec: str | None, width: int, end: Connecti
     layers = (torch.nn.Linear(width, width, bias=False) for _ in range(4))
     ddp = DistributedDataParallel(torch.nn.Sequential(*layers), gradient_as_bucket_view=True)
     if codec is not None:
-        gradwire.torch.compress(ddp, codec, check_every=0)
-    for step in range(STEPS):
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1) if codec == "auto" else None
+        gradwire.torch.compress(ddp, codec, optimizer=optimizer, check_every=0)
+    for step in range(STEPS_OF_AUTO if codec == "auto" else STEPS):
         ddp(torch.randn(2, width, generator=torch.Generator().manual_seed(2 * step + rank))).square().mean().backward()
     dist.barrier()
     status = Path("/proc/self/status").read_text()
