@@ -315,6 +315,16 @@ check_study() {
   "$study" "$trainer" "$folder/optimizers" --table
   rows=$("$study" "$trainer" "$folder/optimizers" --table | grep -c ' ×, ')
   [[ $rows == 16 ]] || fail "the table has $rows rows, expected one for each of the 16 methods"
+  study=$root/benches/study/methods.py
+  # Refuses a codec of the registry that has no method there.
+  timeout -k 5 "$study_seconds" "$study" "$trainer" "$folder/methods" --quick
+  rows=$("$study" "$trainer" "$folder/methods" --table | grep -cE '\| (gather|linear|gossip) \| [^|]* \| [0-9]')
+  [[ $rows == 53 ]] || fail "the table has $rows rows, expected one for each of the 53 methods"
+  mkdir "$folder/record"
+  tar -C "$folder/record" -xf benches/results/methods.tar.xz
+  cp docs/methods.md "$folder/methods.md"
+  "$study" "$trainer" "$folder/record" --page "$folder/methods.md"
+  diff docs/methods.md "$folder/methods.md" || fail "docs/methods.md is not what its record says: methods.py --page writes it"
   # The costs are recorded ones, so that the answers are those of the documentation.
   benches/utility/utility.py "$trainer" benches/utility/measured > "$folder/utility.md"
   while IFS= read -r row; do

@@ -56,11 +56,11 @@ def times(study):
         row([cell.codec, f"{1e-9 * compute:.0f}", *(f"{1e-6 * value:.0f}" for value in others)])
 
 
-def export(runs, path, content=Path.read_bytes):
+def export(runs, path, content=Path.read_bytes, files=KEPT):
     """All that was recorded, in one order and without dates, so that the same cells give the same bytes."""
     with tarfile.open(path, "w:xz", preset=9) as archive:
         for file in [*sorted(runs.folder.glob("*/*")), *runs.folder.glob("study.json")]:
-            if file.name in [*KEPT, "study.json"]:
+            if file.name in [*files, "study.json"]:
                 kept = content(file)
                 about = tarfile.TarInfo(str(file.relative_to(runs.folder)))
                 about.size = len(kept)

@@ -1,0 +1,79 @@
+"""Two pictures of the methods: error against bits, accuracy against bytes. The lines join what no other method beats in both."""
+
+from methods_cells import METHODS
+
+# By name of the codec; the others are grey.
+COLOURS = {"none": "black", "topk": "tab:blue", "qsgd": "tab:orange", "maxnorm": "tab:red", "powersgd": "tab:green", "randomk": "tab:purple"}
+COLOURS |= {"dgc": "tab:cyan", "sharedk": "tab:brown", "powergossip": "tab:olive", "dpsgd": "tab:olive", "efsign": "tab:pink"}
+# Where a number may stand beside its dot, in points.
+PLACES = [(dx, dy) for dy in range(0, 70, 7) for sign in (1, -1) for dx in (4, -11) for dy in [sign * dy]]
+CLEARANCE_POINTS = (11, 6.5)
+# More error than this is off the picture.
+MOST_ERROR = 2
+
+
+def plot(report, path):
+    """Needs matplotlib."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    pyplot.rcParams.update({"font.size": 8})
+    figure, axes = pyplot.subplots(2, 1, figsize=(10, 10.5))
+    axes[0].set(xscale="log", xlabel="bits a coordinate", ylabel="‖decoded − p‖² / ‖p‖², p = residual + gradient")
+    axes[1].set(xscale="log", xlabel="kB that a worker sends for a batch", ylabel="test accuracy at equal steps, %")
+    figure.subplots_adjust(left=0.075, right=0.6, top=0.99, bottom=0.045, hspace=0.12)
+    draw(axes[0], errors(report), is_up=False)
+    draw(axes[1], accuracies(report), is_up=True)
+    for number, method in enumerate(METHODS):
+        text = f"{number + 1:2}  {method.spelling.replace('4294967295', '…').replace(',clock=none', '')}"
+        figure.text(0.615, 0.975 - number * 0.0182, text, fontsize=6.5, color=colour(method))
+    figure.savefig(path, dpi=110)
+
+
+def colour(method):
+    """Of its codec."""
+    return COLOURS.get(method.codec_name, "grey")
+
+
+def errors(report):
+    """Method, bits and error on residuals."""
+    found = [(method, report.bits(method), report.error(method)) for method in METHODS]
+    return [(method, bits[1], error[1]) for method, bits, error in found if len(bits) > 1 and error[1] <= MOST_ERROR]
+
+
+def accuracies(report):
+    """Method, kB a batch and accuracy."""
+    return [(method, report.bytes_a_batch(method) / 1000, found.mean()) for method, found in report.at_steps.items()]
+
+
+def draw(axis, points, *, is_up):
+    """A dot and a number for each, and a line for those at the front."""
+    for method, x, y in points:
+        axis.plot(x, y, "o", markersize=4, color=colour(method))
+    front = best(points, is_up=is_up)
+    axis.step([x for _, x, _ in front], [y for _, _, y in front], where="post", color="silver", linewidth=1, zorder=0)
+    # Sets the limits, and with them where a dot is.
+    axis.figure.canvas.draw()
+    taken = []
+    for method, x, y in points:
+        at = axis.transData.transform((x, y)) * 72 / axis.figure.dpi
+        places = [place for place in PLACES if all(is_clear(at + place, other) for other in taken)] or PLACES
+        taken.append(at + places[0])
+        style = {"fontsize": 6, "color": colour(method), "weight": "bold" if method in [other for other, _, _ in front] else "normal"}
+        axis.annotate(METHODS.index(method) + 1, (x, y), xytext=places[0], textcoords="offset points", va="center", **style)
+
+
+def is_clear(place, other):
+    """Whether two numbers can be read."""
+    return any(abs(one - two) > least for one, two, least in zip(place, other, CLEARANCE_POINTS))
+
+
+def best(points, *, is_up):
+    """From the smallest x on, those that are better than all before."""
+    front = []
+    for point in sorted(points, key=lambda point: (point[1], -point[2] if is_up else point[2])):
+        if not front or (point[2] > front[-1][2] if is_up else point[2] < front[-1][2]):
+            front.append(point)
+    return front

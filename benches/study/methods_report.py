@@ -1,0 +1,212 @@
+"""What the runs and benches of methods.py say: three tables of a page, and two pictures."""
+
+import json
+import math
+import re
+import statistics
+from dataclasses import dataclass
+
+import methods_bench
+from methods_cells import GRADIENTS, METHODS, REFERENCE, SEEDS, WORKERS, Cell, formula
+
+# Student's t, 97.5 % points, by degrees of freedom.
+T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}
+# A difference is claimed from so many times the spread between seeds on.
+SPREADS = 3
+# Of the network that is trained.
+SHAPES = [[784, 32], [32], [32, 10], [10]]
+# Files of a record, and what is kept of a summary.
+KEPT = ["summary.json", "diverged.txt", "state.json", "errors.jsonl", *(f"times-{number}.jsonl" for number in range(9))]
+KEPT_OF_A_SUMMARY = ["params", "steps", "accuracy", "final_loss", "bytes_up"]
+
+
+def thinned(file):
+    """What the tables need of a file. Command lines name folders of a machine."""
+    if file.name != "summary.json":
+        return file.read_bytes()
+    summary = json.loads(file.read_text())
+    kept = {key: summary[key] for key in KEPT_OF_A_SUMMARY} | {key: summary["origin"][key] for key in ("commit", "cpu")}
+    return (json.dumps(kept) + "\n").encode()
+
+
+@dataclass
+class Learned:
+    """What the seeds of a method ended with, in points of accuracy."""
+
+    rate: float
+    by_seed: dict
+    is_inside: bool
+
+    def mean(self):
+        """Over the seeds."""
+        return statistics.mean(self.by_seed.values())
+
+    def spread(self):
+        """The standard deviation between seeds."""
+        return statistics.stdev(self.by_seed.values())
+
+    def shown(self):
+        """Mean and spread."""
+        return f"{self.mean():.2f} ± {self.spread():.2f}"
+
+
+class Report:
+    """All figures, by method."""
+
+    def __init__(self, runs, kinds):
+        self.runs, self.kinds = runs, kinds
+        self.errors, self.times = methods_bench.read(runs, "errors.jsonl"), methods_bench.read(runs, "times-*.jsonl")
+        self.memcpy_ms = min((line["memcpy_ms"] for line in self.times), default=math.nan)
+        # Bytes are compared with those of the reference.
+        self.trained = [method for method in METHODS if runs.summary(runs.first(method)) and runs.summary(runs.first(REFERENCE))]
+        self.at_steps = {method: found for method in self.trained for found in [learned(runs, method, "steps")] if found}
+        self.at_bytes = {method: found for method in self.trained for found in [learned(runs, method, "bytes")] if found}
+
+    def is_trained(self, method):
+        """Whether its first cell is finished."""
+        return method in self.trained
+
+    def params(self):
+        """Of the network."""
+        return self.runs.summary(self.runs.first(REFERENCE))["params"]
+
+    def measured(self, method, key):
+        """Means over the gradients of each regime; none for what is not encoded as a gradient."""
+        if method.options:
+            return []
+        lines = [[line for line in self.errors if line["codec"] == method.codec and line["regime"] == regime] for regime in GRADIENTS]
+        return [statistics.mean(map(key, found)) for found in lines if found]
+
+    def bits(self, method):
+        """Of a coordinate, counted on recorded gradients."""
+        return self.measured(method, lambda line: 8 * line["bytes"] / line["n"])
+
+    def error(self, method):
+        """‖decoded − p‖² / ‖p‖²."""
+        return self.measured(method, lambda line: line["nmse"])
+
+    def coding(self, method, key):
+        """The smallest median of all rounds, as a multiple of the fastest copy."""
+        found = [line[key] for line in self.times if line["codec"] == method.codec and not method.options]
+        return f"{min(found) / self.memcpy_ms:.2g}" if found else "–"
+
+    def bits_in_training(self, method):
+        """What a worker contributes to a batch: of a gather, once for each peer; of a sum, the share that a ring sends."""
+        kind = "gather" if method.option("--exchange") == "sparse" else self.kinds[method.codec_name]
+        if kind == "gather" and method.codec_name == "none":
+            kind = "linear"
+        copies = {"gather": WORKERS - 1, "linear": 2 * (WORKERS - 1) / WORKERS, "gossip": 2}[kind]
+        return 8 * self.bytes_a_batch(method) / copies / self.params()
+
+    def bytes_a_batch(self, method):
+        """What a worker sends."""
+        return self.runs.bytes_a_batch(self.runs.first(method))
+
+    def formula(self, method):
+        """In words, and for the network that is trained."""
+        words, bits = formula(method, SHAPES)
+        return words if bits is None or words == f"{bits:g}" else f"{words} = {bits:.3g}"
+
+    def kept_bytes(self, method):
+        """Of a coordinate, from step to step."""
+        path = self.runs.path(self.runs.first(method)) / "state.json"
+        return f"{json.loads(path.read_text())['bytes'] / self.params():.3g}" if path.exists() else "–"
+
+    def difference(self, method):
+        """To dense training with the same seeds: the mean, and half of its 95 % interval."""
+        own, dense = self.at_steps[method].by_seed, self.at_steps[method.dense()].by_seed
+        pairs = [own[seed] - dense[seed] for seed in sorted(own.keys() & dense.keys())]
+        half = T[len(pairs) - 1] * statistics.stdev(pairs) / math.sqrt(len(pairs))
+        return statistics.mean(pairs), half
+
+    def verdict(self, method):
+        """A difference is one if its interval excludes zero and it is large beside the spread between seeds."""
+        if method == method.dense() or method.dense() not in self.at_steps:
+            return "–", "–"
+        mean, half = self.difference(method)
+        spread = max(self.at_steps[method].spread(), self.at_steps[method.dense()].spread())
+        is_one = abs(mean) > half and abs(mean) >= SPREADS * spread
+        return f"{mean:+.2f} ± {half:.2f}", ("better" if mean > 0 else "worse") if is_one else "not shown"
+
+
+def learned(runs, method, at_equal):
+    """None before all seeds are done."""
+    best = runs.best(method, at_equal)
+    cells = [Cell(method, at_equal, best.rate, seed) for seed in SEEDS] if best else []
+    if not cells or not all(map(runs.is_done, cells)) or any(map(runs.diverged, cells)):
+        return None
+    tuned = runs.tuned(method, at_equal)
+    by_seed = {cell.seed: 100 * runs.summary(cell)["accuracy"] for cell in cells}
+    return Learned(best.rate, by_seed, best not in (tuned[0], tuned[-1]))
+
+
+def sends(report):
+    """What is sent, how much of the gradient it misses, and what coding takes."""
+    yield head("method", "kind", "bits by formula", "in training", "on recorded gradients", "error", "encode", "decode", "kept")
+    for method in METHODS:
+        bits, error = (" / ".join(f"{value:.2g}" for value in values) or "–" for values in (report.bits(method), report.error(method)))
+        times = [report.coding(method, key) for key in ("encode_ms", "decode_ms")]
+        counted = f"{report.bits_in_training(method):.3g}" if report.is_trained(method) else "–"
+        yield row(shown(method), report.kinds[method.codec_name], report.formula(method), counted, bits, error, *times, report.kept_bytes(method))
+
+
+def learns(report):
+    """Accuracy, at equal steps and at equal bytes."""
+    yield head("method", "rate", "accuracy", "to dense", "difference", "kB a batch", "batches for equal bytes", "accuracy at equal bytes")
+    for method in METHODS:
+        at_steps, at_bytes = report.at_steps.get(method), report.at_bytes.get(method)
+        rate = "–" if not at_steps else f"{at_steps.rate:g}" + ("" if at_steps.is_inside else " (end)")
+        cells = [rate, at_steps.shown(), *report.verdict(method)] if at_steps else ["–"] * 4
+        cells.append(f"{report.bytes_a_batch(method) / 1000:.3g}" if report.is_trained(method) else "–")
+        cells += [report.runs.batches(method, "bytes"), at_bytes.shown()] if at_bytes else ["–", "–"]
+        yield row(shown(method), *cells)
+
+
+def weaknesses(report):
+    """Where each is weak, and who described it."""
+    yield head("method", "where it is weak", "source")
+    for method in METHODS:
+        yield row(shown(method), method.weak, method.source or "–")
+
+
+def spread(report):
+    """How far seeds lie apart."""
+    spreads = sorted(found.spread() for found in report.at_steps.values())
+    if missing := len(METHODS) - len(spreads):
+        yield f"{missing} of {len(METHODS)} methods lack runs, or diverged: they have no accuracy above."
+        yield ""
+    if METHODS[0] in report.at_steps:
+        dense = report.at_steps[METHODS[0]].spread()
+        yield f"Between the three seeds, accuracies spread by {dense:.2f} points with `none` (standard deviation), by"
+        yield f"{statistics.median(spreads):.2f} in the median of all methods and by {spreads[-1]:.2f} at most."
+
+
+TABLES = {"sends": sends, "learns": learns, "weak": weaknesses, "spread": spread}
+MARK = re.compile(r"(<!-- methods: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def tables(runs, kinds):
+    """All of them."""
+    report = Report(runs, kinds)
+    return "\n\n".join("\n".join(make(report)) for make in TABLES.values())
+
+
+def written(page, runs, kinds):
+    """The page with its tables."""
+    report = Report(runs, kinds)
+    return MARK.sub(lambda found: found[1] + "".join(line + "\n" for line in TABLES[found[2]](report)) + found[3], page)
+
+
+def shown(method):
+    """As one types it."""
+    return " ".join(f"`{word}`" for word in [method.codec, " ".join(map(str, method.options))] if word)
+
+
+def head(*columns):
+    """Two lines."""
+    return row(*columns) + "\n" + row(*["---"] * len(columns))
+
+
+def row(*values):
+    """One line."""
+    return "| " + " | ".join(map(str, values)) + " |"
