@@ -119,8 +119,9 @@ class Methods(Runs):
         return Cell(method, at_equal, float(f"{rate:.6g}"), TUNING_SEED)
 
     def finals(self, method, at_equal):
-        """At the best rate, with the seeds that are reported."""
+        """At the best rate, with the seeds that are reported. Those of the reference are the same at equal steps and bytes."""
         best = self.best(method, at_equal)
+        at_equal = "steps" if method == REFERENCE else at_equal
         return [Cell(method, at_equal, best.rate, seed) for seed in SEEDS] if best else []
 
     def lacks(self, method, at_equal):

@@ -7,7 +7,7 @@ import statistics
 from dataclasses import dataclass
 
 import methods_bench
-from methods_cells import GRADIENTS, METHODS, REFERENCE, SEEDS, WORKERS, Cell, formula
+from methods_cells import GRADIENTS, METHODS, REFERENCE, WORKERS, formula
 
 # Student's t, 97.5 % points, by degrees of freedom.
 T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}
@@ -131,8 +131,7 @@ class Report:
 
 def learned(runs, method, at_equal):
     """None before all seeds are done."""
-    best = runs.best(method, at_equal)
-    cells = [Cell(method, at_equal, best.rate, seed) for seed in SEEDS] if best else []
+    best, cells = runs.best(method, at_equal), runs.finals(method, at_equal)
     if not cells or not all(map(runs.is_done, cells)) or any(map(runs.diverged, cells)):
         return None
     tuned = runs.tuned(method, at_equal)
