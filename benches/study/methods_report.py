@@ -25,7 +25,9 @@ def thinned(file):
     if file.name != "summary.json":
         return file.read_bytes()
     summary = json.loads(file.read_text())
-    kept = {key: summary[key] for key in KEPT_OF_A_SUMMARY} | {key: summary["origin"][key] for key in ("commit", "cpu")}
+    # A record that was unpacked and continued has some that were thinned before.
+    origin = summary.get("origin", summary)
+    kept = {key: summary[key] for key in KEPT_OF_A_SUMMARY} | {key: origin[key] for key in ("commit", "cpu")}
     return (json.dumps(kept) + "\n").encode()
 
 
