@@ -97,6 +97,7 @@ REFERENCE = Method(
 
 TOPK, QSGD, MAXNORM = REFERENCE.source, "Alistarh et al., arXiv 1610.02132", "Mao et al., arXiv 2109.12497"
 TERNGRAD, DGC = "Wen et al., arXiv 1705.07878", "Lin et al., arXiv 1712.01887"
+CHOCO = "Koloskova et al., arXiv 1902.00340"
 POWERSGD, POWERGOSSIP = "Vogels et al., arXiv 1905.13727", "Vogels et al., arXiv 2008.01425"
 HERE = "of this project"
 
@@ -112,6 +113,7 @@ METHODS = [
     Method("topk:density=0.001", weak="as with 0.01, and small gradients wait long", source=TOPK),
     Method("topk:density=0.01,values=q4", weak="as `topk`; fitting a codebook", source=f"{TOPK}; codebook {HERE}"),
     Method("topk:density=0.01,values=q2", weak="as `topk`; fitting a codebook", source="Sarfi et al., arXiv 2508.15706, for 2 bits"),
+    Method("topk:density=0.01,values=sign", weak="one magnitude for a unit; values below half of it wait", source="Sarfi et al., arXiv 2508.15706, for values of few bits"),
     Method("topk:density=0.001,values=q4", weak="as with 0.001", source=f"{TOPK}; codebook {HERE}"),
     Method("topk:density=0.01,index=smallest,values=q4", weak="positions and values take longer to code", source=HERE),
     Method("topk:density=0.01,chunk=64,index=chunks", weak="not the largest of the whole, but of each chunk, and at least one of it: here 1.6 %", source="Sarfi et al., arXiv 2508.15706"),
@@ -147,6 +149,8 @@ METHODS = [
     Method("dpsgd", weak="replicas differ; the bytes of `none`", source="Lian et al., arXiv 1705.09056"),
     Method("powergossip:rank=1", weak="replicas differ; matrices only", source=POWERGOSSIP),
     Method("powergossip:rank=1,iterations=4", weak="replicas differ; more messages in a step", source=POWERGOSSIP),
+    Method("choco:density=0.1,diffusion=0.1", weak="replicas differ; two models of memory for each edge; a rate to tune", source=CHOCO),
+    Method("choco:density=1,values=sign,diffusion=0.45,dense_1d", weak="as with top-k", source=CHOCO),
     Method("none", ("--local-steps", 4), weak="replicas part between exchanges", source="McMahan et al., arXiv 1602.05629"),
     Method("topk:density=0.04", ("--local-steps", 4), weak="as local steps and `topk`", source="Sarfi et al., arXiv 2508.15706"),
     Method("none", ("--delayed",), weak="each mean is one step old", source=HERE),
@@ -179,7 +183,7 @@ def entropy(share):
     return -share * math.log2(share) - (1 - share) * math.log2(1 - share)
 
 
-VALUE_BITS = {"f32": 32, "f16": 16, "bf16": 16, "q8": 8, "q4": 4, "q2": 2}
+VALUE_BITS = {"f32": 32, "f16": 16, "bf16": 16, "q8": 8, "q4": 4, "q2": 2, "sign": 1}
 
 
 def sparse(method, shapes):
@@ -220,6 +224,15 @@ def gossip_low_rank(method, shapes):
     rank, rounds = int(method.keys.get("rank", 1)), int(method.keys.get("iterations", 1))
     floats = sum(rounds * factors(shape, rank) / 2 if len(shape) > 1 else size(shape) for shape in shapes)
     return "32(r·i·Σ(a + b)/2 + vectors)/n", 32 * floats / coordinates(shapes)
+
+
+def believed(method, shapes):
+    """A position and a value, or 24 signs in a float, of each edge; with `dense_1d` vectors whole."""
+    density, vectors = float(method.keys["density"]), sum(size(shape) for shape in shapes if len(shape) < 2)
+    if method.keys.get("values") != "sign":
+        return "64ρ", 64 * density
+    n = coordinates(shapes)
+    return "32(matrices/24 + vectors)/n", 32 * ((n - vectors) / 24 + vectors) / n
 
 
 def shared(method, shapes):
@@ -267,6 +280,7 @@ FORMULAS = {
     "sharedk": shared,
     "dpsgd": constant(32),
     "powergossip": gossip_low_rank,
+    "choco": believed,
 }
 
 

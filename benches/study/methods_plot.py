@@ -28,7 +28,7 @@ def plot(report, path):
     draw(axes[1], accuracies(report), is_up=True)
     for number, method in enumerate(METHODS):
         text = f"{number + 1:2}  {method.spelling.replace('4294967295', '…').replace(',clock=none', '')}"
-        figure.text(0.615, 0.975 - number * 0.0182, text, fontsize=6.5, color=colour(method))
+        figure.text(0.615, 0.978 - number * 0.96 / len(METHODS), text, fontsize=6.5, color=colour(method))
     figure.savefig(path, dpi=110)
 
 
