@@ -82,7 +82,7 @@ impl Form {
         let is_all = self.count == self.len;
         let chosen = (0..self.len).filter(|_| is_all).chain(cut.positions(differences).filter(|_| !is_all));
         if self.signs {
-            values.fill(0.0)
+            values.fill(0.0);
         };
         let (mut sum, mut number) = (0.0, 0);
         for at in chosen {
