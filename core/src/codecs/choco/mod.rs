@@ -74,16 +74,22 @@ impl Form {
 
     /// Writes what the unit's differences, as bits, are sent as.
     fn write(self, differences: &[u32], payload: &mut [f32]) {
-        if self.count == 0 {
-            return;
+        match self.count {
+            0 => (),
+            all if all == self.len => self.write_chosen(0..all, differences, payload),
+            count => {
+                let cut = radix_cut(differences, count);
+                self.write_chosen(cut.positions(differences), differences, payload);
+            }
         }
+    }
+
+    /// The same of these coordinates, which are ascending and at most `count`.
+    fn write_chosen(self, chosen: impl Iterator<Item = usize>, differences: &[u32], payload: &mut [f32]) {
         let (positions, values) = payload.split_at_mut(self.positions());
-        let cut = radix_cut(differences, self.count);
-        let is_all = self.count == self.len;
-        let chosen = (0..self.len).filter(|_| is_all).chain(cut.positions(differences).filter(|_| !is_all));
         if self.signs {
             values.fill(0.0);
-        };
+        }
         let (mut sum, mut number) = (0.0, 0);
         for at in chosen {
             let value = f32::from_bits(differences[at]);
