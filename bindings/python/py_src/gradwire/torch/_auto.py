@@ -46,7 +46,7 @@ _ALL = "topk:density=1"
 
 
 class Auto:
-    """The ways to send, of which one is chosen. All ranks are always at the same."""
+    """Tries one way to send after the other, and chooses one. All ranks try the same one in the same step."""
 
     def __init__(self, tensors: Sequence[Named], options: Options) -> None:
         """With those that suit the optimizer."""

@@ -1,8 +1,8 @@
 """Which of several ways to send gradients is taken, by the times of a few steps with each. Nothing here knows of processes.
 
-They are tried in their order, the gentlest first. One whose exchange is hidden by backward is taken, and no other one is tried.
-If there is none, the first is taken that is nearly as fast as the fastest. Ranks tell each other their times, so all of them
-decide by the same numbers.
+They are tried in their order, the gentlest first. As soon as backward hides the exchange of one, that one is taken, and no
+other is tried. If backward hides none, the gentlest of those that are nearly as fast as the fastest is taken. Ranks tell each
+other their times, so all of them decide by the same numbers.
 """
 
 from __future__ import annotations
