@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import multiprocessing
+import os
 import tempfile
 import time
 import traceback
@@ -17,8 +18,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import tree_map
 
+from gradwire.torch import _plan
 from gradwire.torch._engine import Bucket, Engine
+
+#: Where ranks have their models and data. With "cuda" all ranks share one GPU.
+DEVICE = os.environ.get("GRADWIRE_TEST_DEVICE", "cpu")
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["pytest", "torch._dynamo", "torch.optim", "torch.nn.parallel", "gradwire.torch"])
@@ -45,6 +51,14 @@ class Raised:
         return self.trace
 
 
+def use_device() -> None:
+    """From now on this process makes its tensors on the device that is tested, and the same bits each time."""
+    if DEVICE != "cpu":
+        _plan._check_device = lambda *_: None
+        torch.set_default_device(DEVICE)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+
+
 def _main(
     rank: int, world: int, folder: str, seconds: float, end: Connection, call: Callable[..., Any], args: Sequence[Any]
 ) -> None:
@@ -56,12 +70,13 @@ def _main(
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world)
     # A rank that is done at once would close connections that the others have not accepted yet: their meeting fails.
     dist.barrier()
+    use_device()
     started = time.monotonic()
     try:
         result = call(rank, world, *args)
     except BaseException as error:
         result = Raised(error, time.monotonic() - started)
-    end.send(result)
+    end.send(tree_map(lambda part: part.cpu() if isinstance(part, torch.Tensor) else part, result))
     end.close()
 
 
@@ -157,8 +172,13 @@ class Net(nn.Module):
 def batch(step: int, rank: int, world: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
     """A batch that is the same whenever it is asked for."""
     random = torch.Generator().manual_seed(1000 * step + rank)
-    tokens = torch.randint(0, 40, (8, 5), generator=random)
+    tokens = torch.randint(0, 40, (8, 5), generator=random, device="cpu").to(DEVICE)
     return tokens, tokens.sum(1) % 10
+
+
+def normal(seed: int, *shape: int) -> torch.Tensor:
+    """Normal draws that are the same whenever they are asked for."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), device="cpu").to(DEVICE)
 
 
 def loss_of(model: nn.Module, step: int, rank: int, **kwargs: Any) -> torch.Tensor:
@@ -192,4 +212,4 @@ def break_engine(hook: Engine, what: str, where: Callable[[Bucket], bool] = lamb
 
 def parameters(model: nn.Module) -> bytes:
     """The bytes of all parameters."""
-    return b"".join(parameter.detach().numpy().tobytes() for parameter in model.parameters())
+    return b"".join(parameter.detach().cpu().numpy().tobytes() for parameter in model.parameters())

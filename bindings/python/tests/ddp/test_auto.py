@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ranks import Net, ddp, loss_of, parameters, results
+from ranks import DEVICE, Net, ddp, loss_of, parameters, results
 
 import gradwire.torch
 from gradwire.torch._auto import WITH_OTHERS, WITH_SGD, _is_sgd
@@ -155,7 +155,7 @@ def sum_up(rank: int, world: int, codec: str) -> dict[str, Any]:
     """Dense gradients are chosen after all others were tried. Some steps are repeated, not finite or thrown away."""
     says([EXPOSED] * 7)
     model = Sum()
-    scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1000)
+    scaler = torch.amp.GradScaler(DEVICE, init_scale=4.0, growth_interval=1000)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.25)
     parallel = ddp(model)
     hook = gradwire.torch.compress(parallel, codec, optimizer=optimizer, scaler=scaler, check_every=1)
@@ -165,7 +165,8 @@ def sum_up(rank: int, world: int, codec: str) -> dict[str, Any]:
     owes = []
     for step in range(end + 8):
         # Numbers that bfloat16 has.
-        factors = torch.randint(-8, 9, (1700,), generator=torch.Generator().manual_seed(9 * step + rank)).float()
+        random = torch.Generator().manual_seed(9 * step + rank)
+        factors = torch.randint(-8, 9, (1700,), generator=random, device="cpu").to(DEVICE).float()
         if step in voids and rank == 1:
             factors[3] = math.inf
         if step % 10 == 3:
@@ -181,7 +182,7 @@ def sum_up(rank: int, world: int, codec: str) -> dict[str, Any]:
         owes.append(codec == "auto" and hook.state_dict()["auto"]["owes"])
     stats = hook.stats()
     return {
-        "parameters": np.concatenate([one.detach().numpy().ravel() for one in model.parameters()]),
+        "parameters": np.concatenate([one.detach().cpu().numpy().ravel() for one in model.parameters()]),
         "norm": stats.residual_norm,
         "choice": stats.choice,
         "skipped": stats.skipped_steps,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from ranks import break_engine, ddp, parameters, results
+from ranks import break_engine, ddp, normal, parameters, results
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -69,7 +69,7 @@ class Parts(nn.Module):
 
 
 def data(step: int, rank: int) -> torch.Tensor:
-    return torch.randn(4, 16, generator=torch.Generator().manual_seed(100 * step + rank))
+    return normal(100 * step + rank, 4, 16)
 
 
 def once(model: Any, x: torch.Tensor) -> None:

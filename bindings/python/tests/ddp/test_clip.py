@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import Net, Raised, ddp, loss_of, parameters, results, run
+from ranks import DEVICE, Net, Raised, ddp, loss_of, parameters, results, run
 
 import gradwire.torch
 from gradwire.torch import DistributedOptimizer
 
 
 def gradients(model: torch.nn.Module) -> list[np.ndarray]:
-    return [p.grad.numpy().copy() for p in model.parameters() if p.grad is not None]
+    return [p.grad.cpu().numpy().copy() for p in model.parameters() if p.grad is not None]
 
 
 def clipped(rank: int, world: int, scale: float, kind: str) -> dict[str, Any]:
     """A mean, the same clipped, the norm over all ranks, and what was measured of it."""
     model, scaled = Net(), (1000.0 if rank == 0 else 1.0)
     twin = copy.deepcopy(model)
-    scaler = torch.amp.GradScaler("cpu", init_scale=scale) if scale != 1 else None
+    scaler = torch.amp.GradScaler(DEVICE, init_scale=scale) if scale != 1 else None
     local = copy.deepcopy(model)
     (scaled * loss_of(local, 0, rank)).backward()
     squares = [torch.tensor(0.0, dtype=torch.float64) for _ in range(world)]

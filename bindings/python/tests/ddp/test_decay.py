@@ -25,12 +25,12 @@ def kept(rank: int, world: int, codec: str, discards: bool) -> list[bytes]:
     residuals = [hook.residual(name).clone() for name in NAMES]
     hook.close()
     assert all(residual.count_nonzero() for residual in residuals)
-    return [residual.numpy().tobytes() for residual in residuals]
+    return [residual.cpu().numpy().tobytes() for residual in residuals]
 
 
 def halved(values: bytes) -> bytes:
     halves = torch.frombuffer(bytearray(values), dtype=torch.float32) * 0.5
-    return halves.numpy().tobytes()
+    return halves.cpu().numpy().tobytes()
 
 
 @pytest.mark.parametrize("codec", ["topk:density=0.05", "efsign", "dgc:density=0.05", "powersgd:rank=2"])

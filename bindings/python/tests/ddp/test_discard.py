@@ -29,7 +29,7 @@ def kept(state: dict[str, Any]) -> Any:
 
     def plain(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            return value.numpy().tobytes()
+            return value.cpu().numpy().tobytes()
         if isinstance(value, dict):
             return {key: plain(one) for key, one in value.items()}
         return [plain(one) for one in value] if isinstance(value, list | tuple) else value

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from ranks import ddp, parameters, results
+from ranks import ddp, normal, parameters, results
 
 import gradwire.torch
 from gradwire.torch._options import own_threads
@@ -26,13 +26,13 @@ def train(rank: int, world: int, codec: str, threads: int) -> dict[str, Any]:
     hook = gradwire.torch.compress(parallel, codec, threads=threads, check_every=1)
     own = _threads() - before
     for step in range(4):
-        inputs = torch.randn(4, 700, generator=torch.Generator().manual_seed(10 * step + rank))
+        inputs = normal(10 * step + rank, 4, 700)
         optimizer.zero_grad()
         parallel(inputs).square().mean().backward()
         optimizer.step()
     state = hook.state_dict()["residual"]
     hook.close()
-    residuals = b"".join(one.numpy().tobytes() for one in state.values())
+    residuals = b"".join(one.cpu().numpy().tobytes() for one in state.values())
     return {"bits": parameters(model) + residuals, "own": own, "left": _threads() - before}
 
 

@@ -25,7 +25,7 @@ def uneven(rank: int, world: int, codec: str, options: dict[str, Any]) -> dict[s
         for step in range(3 + 2 * rank):
             optimizer.zero_grad()
             loss_of(parallel, step, rank).backward()
-            means.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]).numpy())
+            means.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]).cpu().numpy())
             optimizer.step()
             norms.append(hook.stats().residual_norm)
     after = hook.stats()
@@ -68,7 +68,7 @@ def plain(rank: int, world: int) -> list[np.ndarray]:
         for step in range(3 + 2 * rank):
             optimizer.zero_grad()
             loss_of(parallel, step, rank).backward()
-            means.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]).numpy())
+            means.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]).cpu().numpy())
             optimizer.step()
     return means
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from ranks import Net, Raised, loss_of, parameters, results, run
+from ranks import DEVICE, Net, Raised, loss_of, parameters, results, run
 from torch import nn
 
 from gradwire.torch import LocalSteps
@@ -75,10 +75,10 @@ def telescoped(rank: int, world: int) -> dict[str, list[bytes]]:
     ways = {name: starts[name] - one for name, one in named.items()}
     optimizer.synchronize()
     for name in ("inner.weight", "sometimes.weight"):
-        residual = optimizer.exchange.residual(name)
+        residual = optimizer.exchange.residual(name).to(DEVICE)
         assert residual.count_nonzero()
         ways[name] -= residual
-    return {name: [part.numpy().tobytes() for part in (starts[name], ways[name], named[name])] for name in named}
+    return {name: [part.cpu().numpy().tobytes() for part in (starts[name], ways[name], named[name])] for name in named}
 
 
 def test_what_is_kept_back_and_what_moves_parameters_is_the_sum_of_all_ways() -> None:
@@ -132,7 +132,7 @@ def scaled(rank: int, world: int) -> dict[str, Any]:
     inner = adamw(model)
     optimizer = LocalSteps(model, inner, "average", EVERY, "topk:density=0.05")
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaler = torch.amp.GradScaler(DEVICE, init_scale=1024.0)
     for step in range(2 * EVERY):
         optimizer.zero_grad()
         loss = loss_of(model, step, rank) * (math.inf if (step, rank) == (1, 1) else 1)
@@ -164,7 +164,7 @@ def test_a_rank_that_overflows_comes_to_the_exchange_with_the_others() -> None:
 def unscaled(rank: int, world: int) -> list[bytes]:
     """A power of two as scale changes no bit."""
     ends = []
-    for scaler in (None, torch.amp.GradScaler("cpu", init_scale=1024.0)):
+    for scaler in (None, torch.amp.GradScaler(DEVICE, init_scale=1024.0)):
         model = Net()
         optimizer = LocalSteps(model, torch.optim.SGD(model.parameters(), lr=0.1), every=2)
         for step in range(4):
@@ -197,7 +197,7 @@ def narrow(rank: int, world: int) -> list[Any]:
     assert any(not torch.equal(start, start.bfloat16().float()) for start in kept.values())
     for name, parameter in model.named_parameters():
         assert torch.equal(parameter, kept[name].bfloat16()), name
-    return [start.detach().numpy().tobytes() for start in kept.values()]
+    return [start.detach().cpu().numpy().tobytes() for start in kept.values()]
 
 
 def test_parameters_of_16_bits_lose_nothing_at_an_exchange() -> None:

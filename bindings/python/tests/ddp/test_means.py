@@ -31,10 +31,10 @@ def recorded(rank: int, world: int, codec: str, options: dict[str, Any], width: 
         twin.load_state_dict(model.state_dict())
         twin.zero_grad()
         loss_of(twin, step, rank, skip=skip).backward()
-        local.append([None if p.grad is None else p.grad.numpy().copy() for p in twin.parameters()])
+        local.append([None if p.grad is None else p.grad.cpu().numpy().copy() for p in twin.parameters()])
         optimizer.zero_grad()
         loss_of(parallel, step, rank, skip=skip).backward()
-        means.append([None if p.grad is None else p.grad.numpy().copy() for p in model.parameters()])
+        means.append([None if p.grad is None else p.grad.cpu().numpy().copy() for p in model.parameters()])
         optimizer.step()
     hook.close()
     return {
@@ -42,7 +42,7 @@ def recorded(rank: int, world: int, codec: str, options: dict[str, Any], width: 
         "means": means,
         "shapes": {name: tuple(p.shape) for name, p in model.named_parameters()},
         "parameters": parameters(model),
-        "residuals": {name: array.numpy() for name, array in hook.state_dict()["residual"].items()},
+        "residuals": {name: array.cpu().numpy() for name, array in hook.state_dict()["residual"].items()},
         "checks": hook.stats().hash_checks,
     }
 
@@ -175,7 +175,7 @@ def plain(rank: int, world: int, compressed: bool) -> list[np.ndarray]:
     if compressed:
         gradwire.torch.compress(parallel, "none")
     loss_of(parallel, 0, rank).backward()
-    return [p.grad.numpy() for p in model.parameters() if p.grad is not None]
+    return [p.grad.cpu().numpy() for p in model.parameters() if p.grad is not None]
 
 
 @pytest.mark.parametrize("world", [2, 4])

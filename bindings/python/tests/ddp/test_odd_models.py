@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from ranks import Net, Raised, batch, ddp, loss_of, parameters, results, run
+from ranks import Net, Raised, batch, ddp, loss_of, normal, parameters, results, run, use_device
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -41,7 +41,7 @@ class Empty(nn.Module):
 
 
 def data(step: int, rank: int) -> torch.Tensor:
-    return torch.randn(4, 16, generator=torch.Generator().manual_seed(100 * step + rank))
+    return normal(100 * step + rank, 4, 16)
 
 
 def train(model: nn.Module, rank: int, codec: str | None, is_optimizer: bool = False, **options: Any) -> bytes:
@@ -119,13 +119,13 @@ def defaults(rank: int, world: int, build: Callable[[], nn.Module] = Net) -> byt
                 loss = nn.functional.cross_entropy(run(tokens, **given).float(), targets)
                 (loss * float("inf") if step == 3 and rank == 0 else loss).backward()
             optimizer.synchronize()
-            bits += [one.grad.float().numpy().tobytes() for net in (model, other, half) for one in net.parameters()]
+            bits += [one.grad.float().cpu().numpy().tobytes() for net in (model, other, half) for one in net.parameters()]
             if step != 3:
                 optimizer.step()
         for hook in (*hooks, optimizer.exchange):
             state = hook.state_dict()
             hook.load_state_dict(state)
-            bits += [tensor.numpy().tobytes() for tensor in state["residual"].values()]
+            bits += [tensor.cpu().numpy().tobytes() for tensor in state["residual"].values()]
             assert all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in state["residual"].values())
             assert hook.stats().skipped_steps == 1
         assert hooks[0].residual("inner.weight").dtype == torch.float32
@@ -146,6 +146,7 @@ class use_defaults:  # noqa: N801
     def __exit__(self, *_: object) -> None:
         torch.set_default_dtype(torch.float32)
         torch.set_default_device(None)
+        use_device()
 
 
 def all_defaults(rank: int, world: int) -> list[bytes]:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import Died, Net, Raised, break_engine, loss_of, parameters, results, run
+from ranks import DEVICE, Died, Net, Raised, break_engine, loss_of, parameters, results, run
 from test_means import GATHER, LINEAR, STEPS, check, spelled
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -42,10 +42,10 @@ def recorded(rank: int, world: int, codec: str, cap: float = 0.02) -> dict[str, 
         twin.load_state_dict(model.state_dict())
         twin.zero_grad()
         loss_of(twin, step, rank, skip=skip).backward()
-        local.append([None if p.grad is None else p.grad.numpy().copy() for p in twin.parameters()])
+        local.append([None if p.grad is None else p.grad.cpu().numpy().copy() for p in twin.parameters()])
         optimizer.zero_grad()
         loss_of(model, step, rank, skip=skip).backward()
-        means.append([None if p.grad is None else p.grad.numpy().copy() for p in model.parameters()])
+        means.append([None if p.grad is None else p.grad.cpu().numpy().copy() for p in model.parameters()])
         optimizer.step()
     assert all(grad is None for grad in means[0][-2:])
     assert (means[2][6] is not None) == (world > 1)
@@ -55,7 +55,7 @@ def recorded(rank: int, world: int, codec: str, cap: float = 0.02) -> dict[str, 
         "means": means,
         "shapes": {name: tuple(p.shape) for name, p in model.named_parameters()},
         "parameters": parameters(model),
-        "residuals": {name: array.numpy() for name, array in optimizer.state_dict()["gradwire"]["residual"].items()},
+        "residuals": {name: array.cpu().numpy() for name, array in optimizer.state_dict()["gradwire"]["residual"].items()},
         "checks": optimizer.exchange.stats().hash_checks,
     }
 
@@ -101,7 +101,7 @@ def tricks(rank: int, world: int) -> dict[str, Any]:
     with torch.no_grad():
         model.head.bias += rank
     gradwire.torch.broadcast_parameters(model)
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaler = torch.amp.GradScaler(DEVICE, init_scale=1024.0)
     inner = torch.optim.Adam(model.parameters(), lr=1e-2)
     optimizer = wrapped(
         model, "topk:density=0.02", inner, scaler=scaler, rescale=True, backward_passes_per_step=2, check_every=1

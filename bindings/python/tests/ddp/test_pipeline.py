@@ -85,7 +85,7 @@ def grown(rank: int, world: int) -> bytes:
     for step in range(len(densities)):
         model.zero_grad()
         loss_of(parallel, step, rank).backward()
-        kept.append(b"".join(p.grad.numpy().tobytes() for p in model.parameters()))
+        kept.append(b"".join(p.grad.cpu().numpy().tobytes() for p in model.parameters()))
     return b"".join(kept)
 
 
@@ -148,7 +148,7 @@ def repeated(rank: int, world: int, breaks: str) -> bytes:
         warnings.simplefilter("ignore")
         loss_of(parallel, 2, rank).backward()
         state = hook.state_dict()
-    return b"".join(tensor.numpy().tobytes() for tensor in state["residual"].values())
+    return b"".join(tensor.cpu().numpy().tobytes() for tensor in state["residual"].values())
 
 
 def test_a_step_that_all_ranks_begin_again_keeps_what_was_kept() -> None:

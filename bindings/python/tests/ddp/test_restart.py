@@ -13,10 +13,11 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 sys.path.insert(0, {tests!r})
-from ranks import Net, ddp, loss_of, parameters
+from ranks import Net, ddp, loss_of, parameters, use_device
 import gradwire.torch
 
 torch.set_num_threads(1)
+use_device()
 folder, kills = Path(sys.argv[1]), sys.argv[2] == "kills" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
 dist.init_process_group("gloo")
 rank = dist.get_rank()

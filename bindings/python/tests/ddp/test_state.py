@@ -127,7 +127,7 @@ def grow(rank: int, world: int, states: list[dict[str, Any]] | None) -> dict[str
                 hook.load_state_dict(states[0])
         hook.load_state_dict(states)
     state = hook.state_dict()
-    return {**state, **{what: {name: t.numpy() for name, t in state[what].items()} for what in ("residual", "momentum")}}
+    return {**state, **{what: {name: t.cpu().numpy() for name, t in state[what].items()} for what in ("residual", "momentum")}}
 
 
 def tensors(states: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -95,7 +95,7 @@ DAMAGE: list[tuple[Callable[[State], Any], str]] = [
     (changed("lr", []), "lr=[]: expected a finite number"),
     (changed("residual", None), f"residual: {NAME}=None: expected a tensor"),
     (changed("residual", lambda one: one.tolist()), f"residual: {NAME}="),
-    (changed("residual", lambda one: one.numpy()), f"residual: {NAME}="),
+    (changed("residual", lambda one: one.cpu().numpy()), f"residual: {NAME}="),
     (changed("residual", lambda one: one * math.nan), f"residual: {NAME}: expected finite values"),
     (changed("residual", lambda one: one + math.inf), f"residual: {NAME}: expected finite values"),
     (changed("residual", lambda one: one.double()), f"residual: {NAME}: expected a dense tensor of float32, got torch.float64"),
@@ -156,7 +156,10 @@ SHORTER: dict[str, list[tuple[Callable[[State], Any], str]]] = {
 def texts(state: Any) -> str:
     """A state in a form that can be compared and sent."""
     return repr(
-        [(key, crc32(value.numpy().tobytes()) if isinstance(value, torch.Tensor) else value) for key, value in flat(state)]
+        [
+            (key, crc32(value.cpu().numpy().tobytes()) if isinstance(value, torch.Tensor) else value)
+            for key, value in flat(state)
+        ]
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import Net, batch, ddp, loss_of, parameters, results
+from ranks import DEVICE, Net, batch, ddp, loss_of, normal, parameters, results
 from torch import nn
 
 import gradwire.torch
@@ -30,7 +30,7 @@ def overflow(rank: int, world: int, codec: str, layer: str) -> dict[str, Any]:
     """An infinite gradient at the last rank, in step 2, in the first or last bucket."""
     model = Net()
     parallel = ddp(model)
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=3)
+    scaler = torch.amp.GradScaler(DEVICE, init_scale=1024.0, growth_interval=3)
     hook = gradwire.torch.compress(parallel, codec, scaler=scaler, check_every=1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     spoil = False
@@ -84,7 +84,7 @@ def scaled(rank: int, world: int, scale: bool) -> dict[str, Any]:
     """Scales are powers of two, so what is kept is the same with and without them, but for its scale."""
     model = Net()
     parallel = ddp(model)
-    scaler = torch.amp.GradScaler("cpu", init_scale=256.0, growth_interval=2, enabled=scale)
+    scaler = torch.amp.GradScaler(DEVICE, init_scale=256.0, growth_interval=2, enabled=scale)
     hook = gradwire.torch.compress(parallel, "topk:density=0.02", scaler=scaler if scale else None)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(5):
@@ -95,7 +95,7 @@ def scaled(rank: int, world: int, scale: bool) -> dict[str, Any]:
     state = hook.state_dict()
     return {
         "parameters": parameters(model),
-        "residual": {name: (tensor / (state["scale"] or 1)).numpy() for name, tensor in state["residual"].items()},
+        "residual": {name: (tensor / (state["scale"] or 1)).cpu().numpy() for name, tensor in state["residual"].items()},
     }
 
 
@@ -257,7 +257,7 @@ def rates(rank: int, world: int) -> list[float]:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.4)
     hook = gradwire.torch.compress(parallel, "topk:density=0.001", optimizer=optimizer, rules={"head.*": "none"})
     loss_of(parallel, 0, rank).backward()
-    before = hook.residual("inner.weight")
+    before = hook.residual("inner.weight").to(DEVICE)
     optimizer.param_groups[0]["lr"] = 0.1
     gradient = torch.zeros_like(before)
     twin = Net()
@@ -265,7 +265,7 @@ def rates(rank: int, world: int) -> list[float]:
     gradient = twin.inner.weight.grad
     model.zero_grad()
     loss_of(parallel, 1, rank).backward()
-    after = hook.residual("inner.weight")
+    after = hook.residual("inner.weight").to(DEVICE)
     expected = 4 * before + gradient
     unsent = after != 0
     return [float((after - expected)[unsent].abs().max()), float(unsent.float().mean())]
@@ -297,14 +297,14 @@ def halves(rank: int, world: int) -> dict[str, Any]:
     for step in range(3):
         model.zero_grad()
         narrow.zero_grad()
-        images = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(10 * step + rank))
+        images = normal(10 * step + rank, 4, 3, 8, 8)
         one(images).square().sum().backward()
         nn.functional.cross_entropy(two(batch(step, rank)[0]).float(), batch(step, rank)[1]).backward()
         with torch.no_grad():
             for parameter in [*model.parameters(), *narrow.parameters()]:
                 parameter -= 0.1 * parameter.grad
-    grads = b"".join(p.grad.contiguous().numpy().tobytes() for p in model.parameters())
-    bits = b"".join(p.grad.view(torch.int16).numpy().tobytes() for p in narrow.parameters())
+    grads = b"".join(p.grad.contiguous().cpu().numpy().tobytes() for p in model.parameters())
+    bits = b"".join(p.grad.view(torch.int16).cpu().numpy().tobytes() for p in narrow.parameters())
     return {"grads": grads + bits, "checks": [hook.stats().hash_checks for hook in hooks]}
 
 
@@ -410,7 +410,7 @@ def normalized(rank: int, world: int, codec: str) -> dict[str, Any]:
     parallel = ddp(model, bucket_cap_mb=0.004)
     gradwire.torch.compress(parallel, codec, check_every=1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    images = torch.randn(8 * world, 32, generator=torch.Generator().manual_seed(4))
+    images = normal(4, 8 * world, 32)
     whole(images).square().mean().backward()
     difference = 0.0
     for step in range(6):
@@ -422,7 +422,7 @@ def normalized(rank: int, world: int, codec: str) -> dict[str, Any]:
         optimizer.step()
     return {
         "parameters": parameters(model),
-        "buffers": [one.numpy().tobytes() for one in model.buffers()],
+        "buffers": [one.cpu().numpy().tobytes() for one in model.buffers()],
         "difference": difference,
     }
 
@@ -497,7 +497,7 @@ def narrow(rank: int, world: int) -> tuple[list[str], list[str], bytes]:
         nn.functional.cross_entropy(parallel(tokens).float(), targets).backward()
         hook.stats()
     names = sorted({event.key for event in profile.key_averages() if event.key.startswith("gradwire.")})
-    grads = b"".join(parameter.grad.numpy().tobytes() for parameter in model.parameters())
+    grads = b"".join(parameter.grad.cpu().numpy().tobytes() for parameter in model.parameters())
     return [str(one.message) for one in told if "float16" in str(one.message)], names, grads
 
 

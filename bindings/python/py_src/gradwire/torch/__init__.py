@@ -87,7 +87,7 @@ def compress(
         :attr:`Hook.gradient_norm`.
     :param threads: threads that encode; bits are the same with any number. By default the cores that are left to this rank if
         PyTorch computes on its own number of them, at most 4.
-    :param allow_untested: accept CUDA tensors, through pinned memory, although this was never run on a GPU.
+    :param allow_untested: accept CUDA tensors, through pinned memory, although not all tests pass there yet.
     """
     if not isinstance(ddp, DistributedDataParallel):
         raise TypeError(f"expected a DistributedDataParallel, got {type(ddp).__name__}")

@@ -202,7 +202,7 @@ def _check_device(name: str, device: torch.device, allow_untested: bool) -> None
         return
     if device.type == "cuda":
         raise ValueError(
-            f"{name}: it is on {device}, where this was never run: pass allow_untested=True to try it, "
+            f"{name}: it is on {device}, where not all tests pass yet: pass allow_untested=True to try it, "
             "or move the model to the CPU"
         )
     raise ValueError(f"{name}: it is on {device}; expected the CPU (or CUDA, with allow_untested=True)")

@@ -138,7 +138,7 @@ class DeviceStage(Stage):
 
 
 class CudaStreams:
-    """CUDA. It was never run."""
+    """CUDA, of one GPU."""
 
     def __init__(self, device: torch.device) -> None:
         """With a stream on this device."""
