@@ -316,7 +316,11 @@ check_study() {
   timeout -k 5 "$study_seconds" "$study" "$trainer" "$folder/optimizers" --quick
   "$study" "$trainer" "$folder/optimizers" --table
   rows=$("$study" "$trainer" "$folder/optimizers" --table | grep -c ' ×, ')
-  [[ $rows == 16 ]] || fail "the table has $rows rows, expected one for each of the 16 methods"
+  [[ $rows == 18 ]] || fail "the table has $rows rows, expected one for each of the 18 methods"
+  benches/study/adamw/report.py benches/results/adamw.jsonl | grep '^|' > "$folder/adamw.md"
+  while IFS= read -r row; do
+    grep -qxF "$row" docs/optimizers.md || fail "docs/optimizers.md has no such row: $row"
+  done < "$folder/adamw.md"
   study=$root/benches/study/methods.py
   # Refuses a codec of the registry that has no method there.
   timeout -k 5 "$study_seconds" "$study" "$trainer" "$folder/methods" --quick
@@ -450,6 +454,9 @@ check_gradwire_torch() {
   install_beside_torch "$1"
   (cd "$package" && "$venv/bin/python" -m mypy py_src)
   (cd "$package" && timeout -k 5 "$torch_seconds" "$venv/bin/python" -m pytest -p no:cacheprovider tests/ddp)
+  timeout -k 5 "$torch_seconds" "$venv/bin/python" benches/study/adamw/adamw.py "$1/adamw.jsonl" \
+    --tasks quick-further --methods "dense,local2-topk-7%,shared-topk-3.2%,gradients-powersgd" --rates 2e-3,4e-3,8e-3
+  benches/study/adamw/report.py "$1/adamw.jsonl" quick-further
   (cd "$1" && timeout -k 5 "$torch_seconds" "$venv/bin/torchrun" --nproc-per-node=2 "$package/examples/ddp.py" --steps 60)
   python_venv_on "$venv" "$package/requirements-frameworks.txt"
   (cd "$package" && timeout -k 5 "$torch_seconds" "$venv/bin/python" -m pytest -p no:cacheprovider tests/frameworks)

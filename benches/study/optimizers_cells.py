@@ -24,6 +24,8 @@ class Method:
 # than an f32 ring of four, counted.
 METHODS = {
     "dense": Method("adamw", "none"),
+    "local2-topk-7%": Method("adamw", "topk:density=0.07,values=q4", 2),
+    "local4-topk-7%": Method("adamw", "topk:density=0.07,values=q4", 4),
     "local4-topk-18%": Method("adamw", "topk:density=0.18,values=q4", 4),
     "local8-topk-18%": Method("adamw", "topk:density=0.18,values=q4", 8),
     "local4-qsgd": Method("adamw", "qsgd:bits=2,rounding=nearest", 4),

@@ -1,0 +1,155 @@
+"""Trains the runs of one method side by side."""
+
+import math
+import time
+from dataclasses import dataclass
+
+import torch
+from methods import DECAY, WORKERS, AdamW, Exchange, SharedSecondMoment
+from model import Gradients
+
+EVALUATIONS = 20
+LAST = 50
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is trained, and for how long."""
+
+    text: str
+    shape: object
+    batches: int
+    #: Windows of one worker.
+    windows: int
+    beta2: float = 0.95
+    #: The task whose dense run at this rate is gone on from.
+    begins_from: tuple | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One of those that are trained side by side."""
+
+    rate: float
+    seed: int
+
+
+def train(task, method, runs, text, device, threads, begin=None):
+    """The results of the runs, one dictionary each, and their parameters at the end."""
+    return Training(task, method, runs, text, device, threads, begin).train()
+
+
+class Training:
+    """Copies in the order of runs, and of workers within each."""
+
+    def __init__(self, task, method, runs, text, device, threads, begin=None):
+        self.task, self.method, self.runs, self.device = task, method, runs, device
+        shape = task.shape
+        self.training, self.validation = (part.to(device) for part in text)
+        begins = torch.stack([shape.begin(run.seed) if begin is None else begin for run in runs])
+        #: What all workers of a run agree on, and what each has.
+        self.agreed = begins.to(device)
+        self.own = self.agreed.repeat_interleave(WORKERS, 0)
+        self.gradients = Gradients(shape, self.own, task.windows)
+        self.exchange = Exchange(method.codec, shape, len(runs), [run.seed for run in runs], threads)
+        # Of matrices alone.
+        decays = [torch.full((math.prod(lengths),), DECAY * (len(lengths) > 1)) for _, lengths, _ in shape.tensors()]
+        self.decays = torch.cat(decays).to(device)
+        self.rates = torch.tensor([run.rate for run in runs], device=device)[:, None]
+        self.places = torch.stack([self._places(run.seed) for run in runs]).to(device)
+        if method.shared:
+            self.moments = SharedSecondMoment(self.own, shape, task.beta2, method.shared)
+        else:
+            self.moments = AdamW(self.agreed if method.sends == "gradients" else self.own, task.beta2)
+        self.momentum = torch.zeros_like(self.agreed)
+        self.losses, self.evaluations = [], []
+
+    def _places(self, seed):
+        """Where the windows of each batch and worker begin: the same for all methods."""
+        random = torch.Generator().manual_seed(1000 + seed)
+        most = len(self.training) - self.task.shape.context - 1
+        return torch.randint(most, (self.task.batches, WORKERS, self.task.windows), generator=random)
+
+    def _factor(self, batch):
+        """Of the rate: warm-up over a tenth, then cosine to zero."""
+        warm = self.task.batches // 10
+        if batch < warm:
+            return (batch + 1) / warm
+        return 0.5 * (1 + math.cos(math.pi * (batch - warm) / (self.task.batches - warm)))
+
+    @torch.no_grad()
+    def train(self):
+        """All batches."""
+        began, batches = time.perf_counter(), self.task.batches
+        step = {"gradients": self._by_gradients, "updates": self._by_updates, "local": self._locally}[self.method.sends]
+        window = torch.arange(self.task.shape.context + 1, device=self.device)
+        for batch in range(batches):
+            places = self.places[:, batch].reshape(len(self.own), -1, 1)
+            self.gradients(self.training[places + window])
+            self.losses.append(self.gradients.losses.view(-1, WORKERS).mean(1))
+            step(batch, self.rates * self._factor(batch))
+            if (batch + 1) % (batches // EVALUATIONS) == 0:
+                self.evaluations.append((batch + 1, self._validate()))
+        if self.method.sends == "local" and batches % self.method.every:
+            self._agree(batches)
+            self.evaluations[-1] = (batches, self._validate())
+        return [self._result(at, time.perf_counter() - began) for at in range(len(self.runs))], self.agreed
+
+    def _by_gradients(self, batch, rates):
+        mean = clipped(self.exchange.mean(self.gradients.grads, batch))
+        self.agreed.mul_(1 - rates * self.decays).sub_(rates * self.moments.update(mean))
+        self._spread()
+
+    def _by_updates(self, batch, rates):
+        # A mean of many workers is clipped where gradients are exchanged; here each clips its own.
+        update = self.moments.update(clipped(self.gradients.grads))
+        mean = self.exchange.mean(rates.repeat_interleave(WORKERS, 0) * update, batch)
+        self.agreed.mul_(1 - rates * self.decays).sub_(mean)
+        self._spread()
+
+    def _locally(self, batch, rates):
+        own = rates.repeat_interleave(WORKERS, 0)
+        update = self.moments.update(clipped(self.gradients.grads))
+        self.own.mul_(1 - own * self.decays).sub_(own * update)
+        if (batch + 1) % self.method.every == 0:
+            self._agree(batch)
+
+    def _agree(self, batch):
+        rate, momentum = self.method.outer
+        mean = self.exchange.mean(self.agreed.repeat_interleave(WORKERS, 0) - self.own, batch)
+        self.momentum.mul_(momentum).add_(mean)
+        self.agreed.sub_(rate * (mean + momentum * self.momentum if momentum else mean))
+        self._spread()
+
+    def _spread(self):
+        self.own.view(len(self.runs), WORKERS, -1).copy_(self.agreed[:, None])
+
+    def _validate(self):
+        """The loss of what is agreed on, over all of the part that validates."""
+        context = self.task.shape.context
+        count = (len(self.validation) - 1) // context
+        starts = torch.arange(count, device=self.device)[:, None] * context
+        windows = self.validation[starts + torch.arange(context + 1, device=self.device)]
+        tensors, total = self.task.shape.views(self.agreed), 0.0
+        for some in windows.split(128):
+            total = total + len(some) * self.task.shape.losses(tensors, some.expand(len(self.runs), -1, -1))
+        return total / count
+
+    def _result(self, at, seconds):
+        sent = float(self.exchange.bytes[at]) + (self.moments.sent if self.method.shared else 0)
+        losses = torch.stack(self.losses)[-LAST:, at]
+        return {
+            "rate": self.runs[at].rate,
+            "seed": self.runs[at].seed,
+            "parameters": self.task.shape.size(),
+            "batches": self.task.batches,
+            "bytes": round(sent),
+            "train": round(float(losses.mean()), 5),
+            "validation": [[batch, round(float(found[at]), 5)] for batch, found in self.evaluations],
+            "seconds": round(seconds, 1),
+        }
+
+
+def clipped(grads):
+    """Rows cut to a norm of at most 1."""
+    return grads / grads.norm(dim=1, keepdim=True).clamp_min(1.0)
