@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ import torch
 from ranks import DEVICE, Net, ddp, loss_of, parameters, results
 
 import gradwire.torch
-from gradwire.torch._auto import WITH_OTHERS, WITH_SGD, _is_sgd
+from gradwire.torch._auto import WITH_OTHERS, WITH_SGD
+from gradwire.torch._kinds import is_sgd
 from gradwire.torch._trials import Took, Trials
 
 #: Steps of the first trial, and of each that follows: warm, timed, and one in which ranks tell each other.
@@ -63,6 +65,44 @@ def test_a_rank_says_what_it_timed_and_nothing_of_steps_without_inputs() -> None
     assert (trials.at, trials.says()) == (1, None)
 
 
+def adam_with(rank: int, world: int, codec: str, kind: str) -> list[str]:
+    """What is said where a codec meets an optimizer."""
+    model = Net()
+    inner = getattr(torch.optim, kind)(model.parameters(), lr=0.01)
+    said = []
+    for make in (
+        lambda: gradwire.torch.compress(ddp(model), codec, optimizer=inner),
+        lambda: gradwire.torch.DistributedOptimizer(inner, model.named_parameters(), codec).exchange,
+    ):
+        with warnings.catch_warnings(record=True) as log:
+            warnings.simplefilter("always")
+            make().close()
+        said.append(" ".join(str(one.message) for one in log if "gradwire: " in str(one.message)))
+    return said
+
+
+@pytest.mark.parametrize(
+    ("codec", "kind", "warns"),
+    [
+        ("topk:density=0.01", "AdamW", True),
+        ("dgc:density=0.01", "Adam", True),
+        ("powersgd:rank=2", "NAdam", True),
+        ("topk:density=0.01", "SGD", False),
+        ("topk:density=0.01", "Adagrad", False),
+        ("qsgd:bits=4", "AdamW", False),
+        ("none", "AdamW", False),
+        ("auto", "AdamW", False),
+    ],
+)
+def test_one_line_says_if_a_codec_and_an_optimizer_do_not_go_together(codec: str, kind: str, warns: bool) -> None:
+    first, other = results(2, adam_with, codec, kind)
+    assert other == ["", ""]
+    for text in first:
+        assert (f"{codec.partition(':')[0]} makes them; qsgd:bits=4 goes with it" in text) is warns, text
+        assert text.startswith(f"gradwire: {kind} trained worse") is warns
+        assert bool(text) is warns
+
+
 def test_only_plain_sgd_has_sparse_gradients() -> None:
     weights = [torch.nn.Parameter(torch.zeros(3))]
 
@@ -71,10 +111,10 @@ def test_only_plain_sgd_has_sparse_gradients() -> None:
             self.optimizer = optimizer
 
     sgd = torch.optim.SGD(weights, lr=0.1, momentum=0.9)
-    assert _is_sgd(sgd)
-    assert _is_sgd(Wrapper(Wrapper(sgd)))
+    assert is_sgd(sgd)
+    assert is_sgd(Wrapper(Wrapper(sgd)))
     for other in (torch.optim.AdamW(weights), torch.optim.Adagrad(weights), Wrapper(torch.optim.Adam(weights)), None):
-        assert not _is_sgd(other)
+        assert not is_sgd(other)
 
 
 def says(waits: list[float]) -> None:

@@ -12,6 +12,7 @@ Without DDP, wrap the optimizer::
 See docs/pytorch.md.
 """
 
+import warnings
 from collections.abc import Callable, Mapping
 
 import torch
@@ -20,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ._errors import ExchangeError, OutOfStepError, PeerFailedError, PeerLostError, ReplicasDifferError
 from ._hook import Hook, Registered
+from ._kinds import misfit
 from ._local import LocalSteps
 from ._optimizer import DistributedOptimizer, Exchange, broadcast_parameters
 from ._options import Options, Scaler
@@ -117,6 +119,8 @@ def compress(
         # It has another hook. What was made for this one goes.
         hook.close()
         raise
+    if hook._rank == 0 and (text := misfit(codec, optimizer)) is not None:
+        warnings.warn(f"gradwire: {text}", stacklevel=2)
     return hook
 
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
+from ._kinds import is_sgd
 from ._options import Options
 from ._plan import Named, Plan
 from ._schedule import Lane, lanes_of
@@ -50,7 +49,7 @@ class Auto:
 
     def __init__(self, tensors: Sequence[Named], options: Options) -> None:
         """With those that suit the optimizer."""
-        self.ways = WITH_SGD if _is_sgd(options.optimizer) else WITH_OTHERS
+        self.ways = WITH_SGD if is_sgd(options.optimizer) else WITH_OTHERS
         # Codecs of one name share a lane, and what it keeps.
         numbers: dict[tuple[str, str], int] = {}
         self._plans = []
@@ -157,14 +156,3 @@ def _explained(trials: Trials, ways: Sequence[Way], step: int) -> str:
         f"auto: {chosen} from step {step} on: {why}. A step computes for {1e3 * trials.compute:.1f} ms, and then waits for the "
         f"means of all ranks: {waits}"
     )
-
-
-def _is_sgd(optimizer: Any) -> bool:
-    """Whether it is plain SGD, with momentum or without, also where another object wraps it."""
-    while not isinstance(optimizer, torch.optim.SGD):
-        wrapped = (getattr(optimizer, name, None) for name in ("optimizer", "optim"))
-        inner = next((one for one in wrapped if isinstance(one, torch.optim.Optimizer)), None)
-        if inner is None or inner is optimizer:
-            return False
-        optimizer = inner
-    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from ._engine import Bucket, Engine
+from ._kinds import misfit
 from ._options import AUTO, Options, Scaler, flag, real, type_error, whole
 from ._plan import Named, trained
 from ._wrapper import Wrapper
@@ -112,6 +114,8 @@ class DistributedOptimizer(Wrapper):
             raise RuntimeError("expected a process group: call torch.distributed.init_process_group before")
         self.exchange: Engine = Exchange(tensors, parent, options, settings)
         """Counters, log, epochs and residuals, as :func:`compress` returns them for DDP."""
+        if self.exchange._rank == 0 and (text := misfit(codec, optimizer)) is not None:
+            warnings.warn(f"gradwire: {text}", stacklevel=2)
         self._buckets = _cut(tensors, bucket_cap_mb)
         self._at = {id(tensor.parameter): at for at, bucket in enumerate(self._buckets) for tensor in bucket}
         # The backward that is under way, the gradients that each bucket still lacks, and the buckets that were handed over.
