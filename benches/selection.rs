@@ -8,7 +8,7 @@
 use std::time::Instant;
 
 use gradwire::registry::LinearCodec;
-use gradwire::rounds::{Round, RoundBuffers};
+use gradwire::rounds::{Round, RoundBuffers, UnitStep};
 use gradwire::{
     Density, Encoder, Grad, LayoutRef, Memory, Selection, Source, Spec, StepInput, StepKey, Unit,
 };
@@ -64,17 +64,22 @@ struct Sum {
     mean: Vec<f32>,
 }
 
+/// The step of a single worker.
+fn alone<'a>(step: u64, layout: &'a LayoutRef<'a>, unit: &'a Unit) -> UnitStep<'a> {
+    UnitStep { key: key(step), layout, unit, workers: 1, place: 0 }
+}
+
 impl Sum {
     fn new(codec: LinearCodec) -> Self {
         let mut buffers = RoundBuffers::new();
-        buffers.grow(codec.rounds().round_scratch_len(LEN));
+        buffers.grow(codec.rounds().round_scratch_len(&LayoutRef::flat(LEN), &Unit::whole(LEN), 1));
         Self { codec, buffers, mean: vec![0.0; LEN] }
     }
 
     /// Ends the rounds; the payload is the sum.
-    fn end(&mut self, round: Round, memory: &mut Memory<'_>) {
-        let (layout, scratch) = (LayoutRef::flat(LEN), &mut self.buffers.scratch());
-        let next = self.codec.rounds().advance(&layout, round, scratch, 1, &mut self.mean, Some(memory));
+    fn end(&mut self, step: &UnitStep<'_>, round: Round, memory: &mut Memory<'_>) {
+        let scratch = &mut self.buffers.scratch();
+        let next = self.codec.rounds().advance(step, round, scratch, &mut self.mean, Some(memory));
         assert!(next.is_none(), "one round");
     }
 }
@@ -107,8 +112,9 @@ impl<'g> Way<'g> {
             let (layout, units) = (LayoutRef::flat(LEN), [Unit::whole(LEN)]);
             let Self { memory, encoder, selection, sum, .. } = self;
             if let Some(sum) = sum {
-                let round = selection.begin(1, &layout, &units[0], &mut sum.buffers.scratch());
-                return sum.end(round.expect("buffers that are large enough"), memory);
+                let alone = alone(step, &layout, &units[0]);
+                let round = selection.begin(1, &alone, &mut sum.buffers.scratch());
+                return sum.end(&alone, round.expect("buffers that are large enough"), memory);
             }
             selection.keep(memory);
             selection.encode(encoder, 1, &layout, &units, Some(memory));
@@ -120,10 +126,9 @@ impl<'g> Way<'g> {
             (LayoutRef::flat(LEN), [Unit::whole(LEN)], Grad::F32(self.gradient.step(step)));
         let Self { spec, memory, encoder, densities, sum, .. } = self;
         if let Some(sum) = sum {
-            let (codec, view) = (sum.codec.rounds(), memory.view(0..LEN));
-            let round =
-                codec.begin(key(step), &layout, &units[0], grad, Some(view), &mut sum.buffers.scratch());
-            return sum.end(round.expect("a gradient of finite values"), memory);
+            let (alone, view) = (alone(step, &layout, &units[0]), memory.view(0..LEN));
+            let round = sum.codec.rounds().begin(&alone, grad, Some(view), &mut sum.buffers.scratch());
+            return sum.end(&alone, round.expect("a gradient of finite values"), memory);
         }
         let codec = spec.codec.with_density(densities[1]);
         let input = StepInput { key: key(step), layout: &layout, units: &units, grad };

@@ -3,7 +3,7 @@
 use gradwire::codecs::{Estimator, RandomK};
 use gradwire::format::Field;
 use gradwire::registry::LinearCodec;
-use gradwire::rounds::{LinearScratch, MemoryView, Payload};
+use gradwire::rounds::{LinearScratch, MemoryView, Payload, UnitStep};
 use gradwire::state::SaveError;
 use gradwire::state::UnitState;
 use gradwire::{
@@ -12,6 +12,7 @@ use gradwire::{
 };
 use gradwire_tests::inputs::{Input, Words, power_of_two};
 use gradwire_tests::naive::checksum::crc32c;
+use gradwire_tests::rounds;
 use gradwire_tests::run::{self, bits};
 use gradwire_tests::spellings::{and_examples, keeps_exactly};
 
@@ -658,16 +659,20 @@ fn view(residual: &[f32]) -> MemoryView<'_> {
 fn reduced(linear: &LinearCodec, grads: &[Vec<f32>], kept: Option<&mut Vec<f32>>, abandon: bool) -> Vec<f32> {
     let linear = linear.rounds();
     let n = grads[0].len();
-    let (unit, layout, needed) = (Unit::whole(n), LayoutRef::flat(n), linear.round_scratch_len(n));
+    let (unit, layout) = (Unit::whole(n), LayoutRef::flat(n));
+    let needed = linear.round_scratch_len(&layout, &unit, grads.len() as u32);
+    let of = |place| {
+        let key = StepKey { source: Source::Rank(place), ..key(5) };
+        UnitStep { key, layout: &layout, unit: &unit, workers: grads.len() as u32, place }
+    };
     let buffers = || (vec![7u32; needed.words], vec![7.0f32; needed.floats], vec![7i32; needed.ints]);
     let (mut own, mut sum) = (None, vec![0.0; needed.floats]);
     for (rank, grad) in grads.iter().enumerate() {
         let (mut words, mut floats, mut ints) = buffers();
         let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut ints };
         let residual = kept.as_deref().filter(|_| rank == 0).map(Vec::as_slice);
-        let key = StepKey { source: Source::Rank(rank as u32), ..key(5) };
-        let round =
-            linear.begin(key, &layout, &unit, Grad::F32(grad), residual.map(view), &mut scratch).unwrap();
+        let step = of(rank as u32);
+        let round = linear.begin(&step, Grad::F32(grad), residual.map(view), &mut scratch).unwrap();
         let Payload::F32(payload) = linear.payload(&round, &mut scratch) else {
             panic!("a payload of floats")
         };
@@ -683,7 +688,7 @@ fn reduced(linear: &LinearCodec, grads: &[Vec<f32>], kept: Option<&mut Vec<f32>>
     let mut mean = vec![f32::NAN; n];
     let Payload::F32(payload) = linear.payload(&round, &mut scratch) else { panic!("a payload of floats") };
     payload.copy_from_slice(&sum[..round.payload_len]);
-    let next = linear.advance(&layout, round, &mut scratch, grads.len() as u32, &mut mean, memory.as_mut());
+    let next = linear.advance(&of(0), round, &mut scratch, &mut mean, memory.as_mut());
     assert_eq!(next, None, "one round");
     if abandon {
         linear.abandon(round, &mut scratch, memory.as_mut());
@@ -715,12 +720,17 @@ fn linear_codecs_refuse_bad_gradients_and_small_scratch_memory_at_the_start() {
     for spelling in ["none", "randomk:density=0.2", "randomk:density=0.2,estimator=unbiased"] {
         let linear = codec(spelling).as_linear().expect(spelling);
         let linear = linear.rounds();
-        let needed = linear.round_scratch_len(n);
+        let needed = linear.round_scratch_len(&layout, &unit, 1);
         let begin = |grad: &[f32], residual: Option<&[f32]>, words: usize, floats: usize| {
             let (mut words, mut floats) = (vec![7; needed.words - words], vec![7.0; needed.floats - floats]);
             let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut [] };
             linear
-                .begin(key(1), &layout, &unit, Grad::F32(grad), residual.map(view), &mut scratch)
+                .begin(
+                    &rounds::alone(key(1), &layout, &unit),
+                    Grad::F32(grad),
+                    residual.map(view),
+                    &mut scratch,
+                )
                 .map(|_| ())
         };
         let fine = Input::Normal(1).values(n);

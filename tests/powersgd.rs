@@ -3,7 +3,7 @@
 use gradwire::codecs::{PowerSgd, PowerSgdByUnit};
 use gradwire::format::Field;
 use gradwire::registry::LinearCodec;
-use gradwire::rounds::{LinearScratch, MemoryView};
+use gradwire::rounds::{LinearScratch, MemoryView, UnitStep};
 use gradwire::state::Keeper;
 use gradwire::{
     Codec, DecodeError, EncodeError, Encoder, Grad, Layout, LayoutRef, Memory, Source, Spec, StepInput,
@@ -447,21 +447,21 @@ fn a_step_that_is_abandoned_keeps_everything() {
 fn a_sum_that_is_not_finite_does_not_reach_the_factors() {
     let (codec, layout) = (linear("powersgd:rank=1"), run::layout(&[vec![8, 9]]));
     let (layout, unit) = (layout.as_ref(), Unit::whole(72));
-    let needed = codec.rounds().round_scratch_len(72);
+    let needed = codec.rounds().round_scratch_len(&layout, &unit, 2);
+    let step = UnitStep { workers: 2, ..rounds::alone(key(0), &layout, &unit) };
     let (mut words, mut floats) = (vec![0; needed.words], vec![0.0; needed.floats]);
     let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut [] };
     let mut memory = Memory::new(vec![0.0; 72]).with_factors(vec![0.5; 9]);
     let grad = Input::Normal(1).values(72);
     let view = Some(memory.view(0..72));
-    let mut round =
-        codec.rounds().begin(key(0), &layout, &unit, Grad::F32(&grad), view, &mut scratch).unwrap();
+    let mut round = codec.rounds().begin(&step, Grad::F32(&grad), view, &mut scratch).unwrap();
     let mut mean = vec![0.0; 72];
     loop {
         let gradwire::rounds::Payload::F32(payload) = codec.rounds().payload(&round, &mut scratch) else {
             panic!("floats")
         };
         payload.fill(f32::NAN);
-        match codec.rounds().advance(&layout, round, &mut scratch, 2, &mut mean, Some(&mut memory)) {
+        match codec.rounds().advance(&step, round, &mut scratch, &mut mean, Some(&mut memory)) {
             Some(next) => round = next,
             None => break,
         }
@@ -496,8 +496,8 @@ fn a_run_resumed_from_its_saved_memory_goes_on_bit_for_bit() {
 #[test]
 fn bad_gradients_small_scratch_and_missing_factors_are_refused_at_the_start() {
     let (codec, layout) = (linear("powersgd:rank=1"), run::layout(&[vec![5], vec![8, 9]]));
-    let (unit, needed) =
-        (Unit { id: 0, start: 5, len: 72, dense: false }, codec.rounds().round_scratch_len(72));
+    let (layout, unit) = (layout.as_ref(), Unit { id: 0, start: 5, len: 72, dense: false });
+    let needed = codec.rounds().round_scratch_len(&layout, &unit, 1);
     let begin = |grad: &[f32], factors: Option<usize>, less: usize| {
         let (mut words, mut floats) = (vec![0; needed.words], vec![0.0; needed.floats - less]);
         let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut [] };
@@ -505,7 +505,7 @@ fn bad_gradients_small_scratch_and_missing_factors_are_refused_at_the_start() {
         let memory = factors.as_deref().map(|factors| MemoryView::new(&[0.0; 72]).with_factors(factors));
         codec
             .rounds()
-            .begin(key(0), &layout.as_ref(), &unit, Grad::F32(grad), memory, &mut scratch)
+            .begin(&rounds::alone(key(0), &layout, &unit), Grad::F32(grad), memory, &mut scratch)
             .map(|_| ())
     };
     let mut grad = Input::Normal(1).values(72);

@@ -328,13 +328,16 @@ fn max_norm_of_nothing_is_nothing() {
 #[test]
 fn max_norm_refuses_what_it_cannot_round_and_takes_no_memory() {
     let (codec, unit, layout) = (linear("maxnorm"), Unit { start: 5, ..Unit::whole(4) }, LayoutRef::flat(9));
-    let needed = codec.rounds().round_scratch_len(4);
+    let needed = codec.rounds().round_scratch_len(&layout, &unit, 1);
     let begin = |grad: &[f32], residual: Option<&[f32]>, less: usize| {
         let memory = residual.map(MemoryView::new);
         let (mut words, mut floats) = (vec![0; needed.words - less], vec![0.0; needed.floats]);
         let mut ints = vec![0; needed.ints];
         let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut ints };
-        codec.rounds().begin(key(1), &layout, &unit, Grad::F32(grad), memory, &mut scratch).map(|_| ())
+        codec
+            .rounds()
+            .begin(&rounds::alone(key(1), &layout, &unit), Grad::F32(grad), memory, &mut scratch)
+            .map(|_| ())
     };
     assert_eq!(begin(&[1.0; 4], None, 0), Ok(()));
     assert_eq!(begin(&[1.0; 4], None, 1), Err(EncodeError::LinearScratchTooSmall { needed }));

@@ -4,7 +4,7 @@
 use gradwire::arithmetic::gain::{Gain, of_frame_and_gradient, of_frame_and_residual};
 use gradwire::codecs::ValueChoice;
 use gradwire::registry::CODECS;
-use gradwire::rounds::LinearScratch;
+use gradwire::rounds::{LinearScratch, UnitStep};
 use gradwire::{
     Codec, Density, EncodeError, Encoder, Grad, LayoutRef, Memory, Selection, Source, Spec, StepInput,
     StepKey, Unit,
@@ -241,8 +241,9 @@ proptest! {
                 let codec = codec.rounds_of(unit);
                 let parts: Vec<Vec<f32>> = grads.iter().map(|grad| grad[unit.range()].to_vec()).collect();
                 let expected = rounds::step(codec, key(0), &layout, unit, &parts, &mut plain, abandons);
-                let begun = selections.iter().map(|selection| {
-                    rounds::begin_by(codec, unit, |scratch| selection.begin(at, &layout, unit, scratch).unwrap())
+                let begun = selections.iter().enumerate().map(|(place, selection)| {
+                    let step = UnitStep { workers: workers as u32, place: place as u32, ..rounds::alone(key(place), &layout, unit) };
+                    rounds::begin_by(codec, &step, |scratch| selection.begin(at, &step, scratch).unwrap())
                 });
                 let mean = rounds::finish(codec, &layout, begun.collect(), &mut selected, abandons);
                 prop_assert_eq!(bits(&mean.0), bits(&expected.0));
@@ -262,10 +263,13 @@ fn rounds_need_the_scratch_memory_that_the_codec_needs() {
     let input = StepInput { key: key(1), layout: &layout, units: &[unit], grad: Grad::F32(&[1.0; 9]) };
     selection.select(&codec, &input, None, &densities).unwrap();
     let begin = |at: usize, less: usize| {
-        let needed = codec.with_density(densities[at]).as_linear().unwrap().rounds().round_scratch_len(9);
+        let codec = codec.with_density(densities[at]).as_linear().unwrap();
+        let needed = codec.rounds().round_scratch_len(&layout, &unit, 1);
         let (mut words, mut floats) = (vec![0; needed.words - less], vec![0.0; needed.floats]);
         let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut [] };
-        let begun = selection.begin(at, &layout, &unit, &mut scratch).map(|round| round.payload_len);
+        let begun = selection
+            .begin(at, &rounds::alone(key(1), &layout, &unit), &mut scratch)
+            .map(|round| round.payload_len);
         (begun, needed)
     };
     assert_eq!([begin(0, 0).0, begin(1, 0).0], [Ok(5), Ok(2)]);
@@ -414,7 +418,7 @@ fn a_codec_of_frames_has_no_rounds() {
     let input = StepInput { key: key(1), layout: &layout, units: &[unit], grad };
     selection.select(&codec, &input, None, &densities(&[0.5])).unwrap();
     let mut scratch = LinearScratch { words: &mut [0; 20], floats: &mut [0.0; 20], ints: &mut [] };
-    let _ = selection.begin(0, &layout, &unit, &mut scratch);
+    let _ = selection.begin(0, &rounds::alone(key(1), &layout, &unit), &mut scratch);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use gradwire::codecs::{SharedBy, SharedK, SketchSize};
 use gradwire::registry::LinearCodec;
-use gradwire::rounds::{LinearScratch, MemoryView, Payload};
+use gradwire::rounds::{LinearScratch, MemoryView, Payload, UnitStep};
 use gradwire::{
     Codec, Density, EncodeError, Encoder, Grad, LayoutRef, Memory, Source, Spec, StepInput, StepKey, Unit,
 };
@@ -105,8 +105,9 @@ fn the_sum_of_sketches_is_the_sketch_of_the_sum() {
     let (codec, n) = (sharedk("sharedk:density=0.01,rows=5,columns=4,candidates=1"), 3000);
     let (layout, unit) = (LayoutRef::flat(n), Unit::whole(n));
     let first = |grad: &[f32]| {
-        let worker = rounds::begin_by(&codec, &unit, |scratch| {
-            gradwire::Linear::begin(&codec, key(3), &layout, &unit, Grad::F32(grad), None, scratch).unwrap()
+        let step = rounds::alone(key(3), &layout, &unit);
+        let worker = rounds::begin_by(&codec, &step, |scratch| {
+            gradwire::Linear::begin(&codec, &step, Grad::F32(grad), None, scratch).unwrap()
         });
         worker.floats()
     };
@@ -207,18 +208,19 @@ fn positions_that_are_none_are_left_out() {
     let (n, codec) = (1000, sharedk("sharedk:density=0.006,by=leader"));
     let (layout, unit) = (LayoutRef::flat(n), Unit::whole(n));
     let (grad, codec): (_, &dyn gradwire::Linear) = (Input::Normal(3).values(n), &codec);
-    let needed = codec.round_scratch_len(n);
+    let step = UnitStep { workers: 2, ..rounds::alone(key(0), &layout, &unit) };
+    let needed = codec.round_scratch_len(&layout, &unit, 2);
     let (mut words, mut floats) = (vec![0; needed.words], vec![0.0; needed.floats]);
     let (mut ints, mut mean) = (vec![0; needed.ints], vec![f32::NAN; n]);
     let mut memory = Memory::new(vec![0.0; n]);
     let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut ints };
     let view = Some(memory.view(unit.range()));
-    let round = codec.begin(key(0), &layout, &unit, Grad::F32(&grad), view, &mut scratch).unwrap();
-    let round = codec.advance(&layout, round, &mut scratch, 2, &mut mean, Some(&mut memory)).unwrap();
+    let round = codec.begin(&step, Grad::F32(&grad), view, &mut scratch).unwrap();
+    let round = codec.advance(&step, round, &mut scratch, &mut mean, Some(&mut memory)).unwrap();
     scratch.ints.copy_from_slice(&[8, 8, -1, 5, 1001, 1000]);
-    let round = codec.advance(&layout, round, &mut scratch, 2, &mut mean, Some(&mut memory)).unwrap();
+    let round = codec.advance(&step, round, &mut scratch, &mut mean, Some(&mut memory)).unwrap();
     assert_eq!(round.payload_len, 2);
-    assert!(codec.advance(&layout, round, &mut scratch, 2, &mut mean, Some(&mut memory)).is_none());
+    assert!(codec.advance(&step, round, &mut scratch, &mut mean, Some(&mut memory)).is_none());
     for (i, (&mean, &kept)) in mean.iter().zip(memory.residual()).enumerate() {
         let expected = if i == 7 || i == 999 { (grad[i] / 2.0, 0.0) } else { (0.0, grad[i]) };
         assert_eq!((mean, kept), expected, "{i}");
@@ -264,13 +266,14 @@ fn a_run_resumed_from_its_saved_memory_goes_on_bit_for_bit() {
 fn values_are_refused_by_name_and_taken_up_to_the_bound() {
     let (n, codec) = (200, sharedk("sharedk:density=0.01"));
     let (layout, unit) = (LayoutRef::flat(n + 5), Unit { start: 5, ..Unit::whole(n) });
-    let needed = gradwire::Linear::round_scratch_len(&codec, n);
+    let needed = gradwire::Linear::round_scratch_len(&codec, &layout, &unit, 1);
     let begin = |grad: &[f32], less: usize| {
         let (mut words, mut floats) = (vec![0; needed.words], vec![0.0; needed.floats - less]);
         let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut [] };
         let memory = Some(MemoryView::new(&[0.0; 200]));
         let codec: &dyn gradwire::Linear = &codec;
-        let round = codec.begin(key(0), &layout, &unit, Grad::F32(grad), memory, &mut scratch)?;
+        let round =
+            codec.begin(&rounds::alone(key(0), &layout, &unit), Grad::F32(grad), memory, &mut scratch)?;
         let Payload::F32(table) = codec.payload(&round, &mut scratch) else { panic!("floats") };
         assert!(table.iter().all(|cell| cell.is_finite()));
         Ok(())

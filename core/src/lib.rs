@@ -188,7 +188,7 @@ pub mod random {
 /// Codecs whose payloads are summed, or exchanged between neighbours, round by round; and rounds before a
 /// frame.
 pub mod rounds {
-    pub use crate::codec::{Edge, Gossip, Payload, Reduction, Round, Turn};
+    pub use crate::codec::{Edge, Gossip, Payload, Reduction, Round, Turn, UnitStep};
     pub use crate::frame::rounds_first::{AfterRounds, RoundsFirst};
     pub use crate::kernels::bytes_of;
     pub use crate::memory::MemoryView;

@@ -1,12 +1,13 @@
 //! Linear codecs over several workers at once, their payloads reduced in the order of ranks.
 
-use gradwire::rounds::{LinearScratch, Payload, Reduction, Round};
+use gradwire::rounds::{LinearScratch, Payload, Reduction, Round, UnitStep};
 use gradwire::{Grad, LayoutRef, Linear, Memory, Source, StepKey, Unit};
 
 /// One worker: its round and its working memory, filled with rubbish before the first.
 pub struct Worker {
     /// The round under way.
     pub round: Round,
+    key: StepKey,
     words: Vec<u32>,
     floats: Vec<f32>,
     ints: Vec<i32>,
@@ -24,12 +25,19 @@ impl Worker {
     }
 }
 
-/// One payload, as bits.
+/// The step of a single worker.
+#[must_use]
+pub fn alone<'a>(key: StepKey, layout: &'a LayoutRef<'a>, unit: &'a Unit) -> UnitStep<'a> {
+    UnitStep { key, layout, unit, workers: 1, place: 0 }
+}
+
+/// One payload, a word for each element.
 fn words(payload: Payload<'_>) -> Vec<u32> {
     match payload {
         Payload::F32(payload) => payload.iter().map(|value| value.to_bits()).collect(),
         Payload::I32(payload) => payload.iter().map(|&value| value as u32).collect(),
         Payload::U32(payload) => payload.to_vec(),
+        Payload::Bytes(payload) => payload.iter().map(|&byte| byte.into()).collect(),
         _ => panic!("a payload of another kind"),
     }
 }
@@ -41,8 +49,30 @@ fn reduce_two(reduction: Reduction, a: u32, b: u32) -> u32 {
         Reduction::MaxF32 => floats[0].max(floats[1]).to_bits(),
         Reduction::SumF32 => (floats[0] + floats[1]).to_bits(),
         Reduction::SumI32 => (a as i32).checked_add(b as i32).expect("sums fit") as u32,
+        Reduction::MinI32 => (a as i32).min(b as i32) as u32,
         Reduction::And => a & b,
+        Reduction::SumU8 => u32::from((a as u8).wrapping_add(b as u8)),
         _ => panic!("a reduction that is not summed here"),
+    }
+}
+
+/// The payloads of all workers, in the order of ranks, reduced to one.
+fn reduce_all(reduction: Reduction, mut payloads: Vec<Vec<u32>>) -> Vec<u32> {
+    match reduction {
+        Reduction::Gather => {
+            let part = payloads[0].len() / payloads.len();
+            assert_eq!(payloads[0].len(), part * payloads.len(), "a part for each worker, all as long");
+            let parts = payloads.iter().enumerate();
+            parts.flat_map(|(place, payload)| &payload[place * part..][..part]).copied().collect()
+        }
+        Reduction::Broadcast { from } => payloads.swap_remove(from as usize),
+        _ => {
+            let two = |a: Vec<u32>, b: Vec<u32>| {
+                assert_eq!(a.len(), b.len(), "payloads are as long");
+                a.into_iter().zip(b).map(|(a, b)| reduce_two(reduction, a, b)).collect()
+            };
+            payloads.into_iter().reduce(two).expect("a worker")
+        }
     }
 }
 
@@ -51,11 +81,7 @@ fn reduce(codec: &dyn Linear, workers: &mut [Worker]) {
     let round = workers[0].round;
     assert!(workers.iter().all(|worker| worker.round == round), "all are in the same round");
     let mut of = |worker: &mut Worker| words(codec.payload(&round, &mut worker.scratch()));
-    let mut payloads = workers.iter_mut().map(&mut of).collect::<Vec<_>>().into_iter();
-    let mut reduced = payloads.next().expect("a worker");
-    for payload in payloads {
-        reduced.iter_mut().zip(payload).for_each(|(a, b)| *a = reduce_two(round.reduction, *a, b));
-    }
+    let reduced = reduce_all(round.reduction, workers.iter_mut().map(&mut of).collect());
     for worker in workers {
         match codec.payload(&round, &mut worker.scratch()) {
             Payload::F32(to) => {
@@ -63,6 +89,7 @@ fn reduce(codec: &dyn Linear, workers: &mut [Worker]) {
             }
             Payload::I32(to) => to.iter_mut().zip(&reduced).for_each(|(to, &word)| *to = word as i32),
             Payload::U32(to) => to.copy_from_slice(&reduced),
+            Payload::Bytes(to) => to.iter_mut().zip(&reduced).for_each(|(to, &word)| *to = word as u8),
             _ => panic!("a payload of another kind"),
         }
     }
@@ -99,9 +126,10 @@ pub fn step(
 ) -> (Vec<f32>, Vec<usize>) {
     let views: Vec<_> = memories.iter().map(|memory| memory.view(unit.range())).collect();
     let begin = |(rank, grad): (usize, &Vec<f32>)| {
-        begin_by(codec, unit, |scratch| {
-            let key = StepKey { source: Source::Rank(rank as u32), ..key };
-            codec.begin(key, layout, unit, Grad::F32(grad), views.get(rank).copied(), scratch).unwrap()
+        let key = StepKey { source: Source::Rank(rank as u32), ..key };
+        let step = UnitStep { workers: grads.len() as u32, place: rank as u32, ..alone(key, layout, unit) };
+        begin_by(codec, &step, |scratch| {
+            codec.begin(&step, Grad::F32(grad), views.get(rank).copied(), scratch).unwrap()
         })
     };
     let workers = grads.iter().enumerate().map(begin).collect();
@@ -111,14 +139,14 @@ pub fn step(
 /// A worker whose rounds `begin` begins, in working memory of exactly the stated size.
 pub fn begin_by(
     codec: &dyn Linear,
-    unit: &Unit,
+    step: &UnitStep<'_>,
     begin: impl FnOnce(&mut LinearScratch<'_>) -> Round,
 ) -> Worker {
-    let needed = codec.round_scratch_len(unit.len);
+    let needed = codec.round_scratch_len(step.layout, step.unit, step.workers);
     let (mut words, mut floats) = (vec![7u32; needed.words], vec![7.0f32; needed.floats]);
     let mut ints = vec![7i32; needed.ints];
     let round = begin(&mut LinearScratch { words: &mut words, floats: &mut floats, ints: &mut ints });
-    Worker { round, words, floats, ints }
+    Worker { round, key: step.key, words, floats, ints }
 }
 
 /// The rounds of workers that have begun, as [`step`] goes on with them.
@@ -142,7 +170,8 @@ pub fn finish(
             let mut mean = vec![f32::NAN; unit.len];
             let round = worker.round;
             let mut memory = memories.get_mut(rank).map(|memory| memory.slice(unit.range()));
-            let next = codec.advance(layout, round, &mut worker.scratch(), count, &mut mean, memory.as_mut());
+            let of = UnitStep { workers: count, place: rank as u32, ..alone(worker.key, layout, &unit) };
+            let next = codec.advance(&of, round, &mut worker.scratch(), &mut mean, memory.as_mut());
             if next.is_none() && abandon {
                 codec.abandon(round, &mut worker.scratch(), memory.as_mut());
             }

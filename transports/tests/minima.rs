@@ -3,7 +3,7 @@
 use std::thread;
 
 use gradwire::plan::Plan;
-use gradwire::rounds::{LinearScratch, LinearScratchLen, MemoryView, Payload, Reduction, Round};
+use gradwire::rounds::{LinearScratch, LinearScratchLen, MemoryView, Payload, Reduction, Round, UnitStep};
 use gradwire::{EncodeError, Grad, Layout, LayoutRef, Linear, Memory, Source, StepKey, Unit, UnitPolicy};
 use gradwire_transports::collective::Wire;
 use gradwire_transports::exchange::{Exchange, ExchangeError, Route};
@@ -19,8 +19,8 @@ const OWNERS: Route = Route::Owners { wire: Wire::Bf16 };
 struct Votes;
 
 impl Linear for Votes {
-    fn round_scratch_len(&self, len: usize) -> LinearScratchLen {
-        LinearScratchLen { words: len + len.div_ceil(32), floats: 0, ints: len }
+    fn round_scratch_len(&self, _: &LayoutRef<'_>, unit: &Unit, _: u32) -> LinearScratchLen {
+        LinearScratchLen { words: unit.len + unit.len.div_ceil(32), floats: 0, ints: unit.len }
     }
 
     fn held(&self, len: usize) -> usize {
@@ -33,23 +33,21 @@ impl Linear for Votes {
 
     fn begin(
         &self,
-        _: StepKey,
-        _: &LayoutRef<'_>,
-        unit: &Unit,
+        step: &UnitStep<'_>,
         grad: Grad<'_>,
         _: Option<MemoryView<'_>>,
         scratch: &mut LinearScratch<'_>,
     ) -> Result<Round, EncodeError> {
         let Grad::F32(grad) = grad else { panic!("a gradient of f32") };
-        let (p, masks) = scratch.words.split_at_mut(unit.len);
+        let (p, masks) = scratch.words.split_at_mut(step.unit.len);
         masks.fill(0);
         for (at, value) in grad.iter().enumerate() {
             p[at] = value.to_bits();
             scratch.ints[at] = (value * 16.0).floor() as i32;
             masks[at / 32] |= u32::from(*value >= 0.0) << (at % 32);
         }
-        let payload_len = unit.len.div_ceil(32);
-        Ok(Round { index: 0, reduction: Reduction::And, unit: *unit, payload_len })
+        let payload_len = step.unit.len.div_ceil(32);
+        Ok(Round { index: 0, reduction: Reduction::And, unit: *step.unit, payload_len })
     }
 
     fn payload<'s>(&self, round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s> {
@@ -61,10 +59,9 @@ impl Linear for Votes {
 
     fn advance(
         &self,
-        _: &LayoutRef<'_>,
+        _: &UnitStep<'_>,
         round: Round,
         scratch: &mut LinearScratch<'_>,
-        _: u32,
         mean: &mut [f32],
         _: Option<&mut Memory<'_>>,
     ) -> Option<Round> {

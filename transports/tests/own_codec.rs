@@ -12,7 +12,7 @@ use gradwire::format::CodecId;
 use gradwire::packets::{PacketSize, Packets};
 use gradwire::plan::Plan;
 use gradwire::registry::Law;
-use gradwire::rounds::{LinearScratch, LinearScratchLen, MemoryView, Payload, Reduction, Round};
+use gradwire::rounds::{LinearScratch, LinearScratchLen, MemoryView, Payload, Reduction, Round, UnitStep};
 use gradwire::{
     Codec, DecodeError, Density, EncodeError, Gather, Grad, Layout, LayoutRef, Linear, Memory, Scratch,
     ScratchLen, Source, Spec, StepInput, StepKey, Unit, UnitPolicy,
@@ -93,8 +93,8 @@ impl EncodeBody for Largest {
 struct Sixteenths;
 
 impl Linear for Sixteenths {
-    fn round_scratch_len(&self, len: usize) -> LinearScratchLen {
-        LinearScratchLen { words: len, floats: len, ints: len }
+    fn round_scratch_len(&self, _: &LayoutRef<'_>, unit: &Unit, _: u32) -> LinearScratchLen {
+        LinearScratchLen { words: unit.len, floats: unit.len, ints: unit.len }
     }
 
     fn held(&self, len: usize) -> usize {
@@ -103,9 +103,7 @@ impl Linear for Sixteenths {
 
     fn begin(
         &self,
-        _: StepKey,
-        _: &LayoutRef<'_>,
-        unit: &Unit,
+        step: &UnitStep<'_>,
         grad: Grad<'_>,
         memory: Option<MemoryView<'_>>,
         scratch: &mut LinearScratch<'_>,
@@ -118,7 +116,7 @@ impl Linear for Sixteenths {
             scratch.ints[at] = (p * 16.0).floor() as i32;
             scratch.floats[at] = scratch.ints[at] as f32 / 16.0;
         }
-        Ok(Round { index: 0, reduction: Reduction::SumI32, unit: *unit, payload_len: unit.len })
+        Ok(Round { index: 0, reduction: Reduction::SumI32, unit: *step.unit, payload_len: step.unit.len })
     }
 
     fn payload<'s>(&self, round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s> {
@@ -127,16 +125,15 @@ impl Linear for Sixteenths {
 
     fn advance(
         &self,
-        _: &LayoutRef<'_>,
+        step: &UnitStep<'_>,
         round: Round,
         scratch: &mut LinearScratch<'_>,
-        contributors: u32,
         mean: &mut [f32],
         memory: Option<&mut Memory<'_>>,
     ) -> Option<Round> {
         let residual = memory.expect("a memory").residual_mut();
         for at in 0..round.unit.len {
-            mean[at] = scratch.ints[at] as f32 / 16.0 / contributors as f32;
+            mean[at] = scratch.ints[at] as f32 / 16.0 / step.workers as f32;
             residual[at] = f32::from_bits(scratch.words[at]) - scratch.floats[at];
         }
         None
@@ -402,8 +399,8 @@ fn routes_that_need_more_of_a_codec_refuse_it_by_name() {
 struct Pair;
 
 impl Linear for Pair {
-    fn round_scratch_len(&self, len: usize) -> LinearScratchLen {
-        Sixteenths.round_scratch_len(len)
+    fn round_scratch_len(&self, layout: &LayoutRef<'_>, unit: &Unit, workers: u32) -> LinearScratchLen {
+        Sixteenths.round_scratch_len(layout, unit, workers)
     }
 
     fn held(&self, len: usize) -> usize {
@@ -416,14 +413,12 @@ impl Linear for Pair {
 
     fn begin(
         &self,
-        key: StepKey,
-        layout: &LayoutRef<'_>,
-        unit: &Unit,
+        step: &UnitStep<'_>,
         grad: Grad<'_>,
         memory: Option<MemoryView<'_>>,
         scratch: &mut LinearScratch<'_>,
     ) -> Result<Round, EncodeError> {
-        Sixteenths.begin(key, layout, unit, grad, memory, scratch)
+        Sixteenths.begin(step, grad, memory, scratch)
     }
 
     fn payload<'s>(&self, round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s> {
@@ -432,14 +427,13 @@ impl Linear for Pair {
 
     fn advance(
         &self,
-        layout: &LayoutRef<'_>,
+        step: &UnitStep<'_>,
         round: Round,
         scratch: &mut LinearScratch<'_>,
-        contributors: u32,
         mean: &mut [f32],
         memory: Option<&mut Memory<'_>>,
     ) -> Option<Round> {
-        Sixteenths.advance(layout, round, scratch, contributors, mean, memory)
+        Sixteenths.advance(step, round, scratch, mean, memory)
     }
 }
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use gradwire::experiments::{Keys, OwnCodec};
 use gradwire::registry::Law;
-use gradwire::rounds::{LinearScratch, LinearScratchLen, MemoryView, Payload, Reduction, Round, bytes_of};
+use gradwire::rounds::{
+    LinearScratch, LinearScratchLen, MemoryView, Payload, Reduction, Round, UnitStep, bytes_of,
+};
 use gradwire::state::{MemoryChoice, StateLen};
 use gradwire::{
     EncodeError, Grad, Layout, LayoutRef, Linear, Memory, Source, Spec, SpecError, StepKey, Unit,
@@ -34,8 +36,8 @@ const MOMENTUM: &str = "momentum";
 
 impl Linear for Signum {
     /// The new momentum as floats, and a byte for each vote.
-    fn round_scratch_len(&self, len: usize) -> LinearScratchLen {
-        LinearScratchLen { words: len.div_ceil(4), floats: len, ints: 0 }
+    fn round_scratch_len(&self, _: &LayoutRef<'_>, unit: &Unit, _: u32) -> LinearScratchLen {
+        LinearScratchLen { words: unit.len.div_ceil(4), floats: unit.len, ints: 0 }
     }
 
     fn held(&self, len: usize) -> usize {
@@ -52,25 +54,23 @@ impl Linear for Signum {
 
     fn begin(
         &self,
-        _: StepKey,
-        _: &LayoutRef<'_>,
-        unit: &Unit,
+        step: &UnitStep<'_>,
         grad: Grad<'_>,
         memory: Option<MemoryView<'_>>,
         scratch: &mut LinearScratch<'_>,
     ) -> Result<Round, EncodeError> {
         let kept = memory.and_then(|memory| memory.array(MOMENTUM));
-        let kept = &kept.ok_or(EncodeError::MemoryIncomplete)?[unit.range()];
+        let kept = &kept.ok_or(EncodeError::MemoryIncomplete)?[step.unit.range()];
         let Grad::F32(grad) = grad else { panic!("a gradient of f32") };
         if let Some(at) = grad.iter().position(|value| !value.is_finite()) {
-            return Err(EncodeError::NonFiniteInput { index: unit.start + at });
+            return Err(EncodeError::NonFiniteInput { index: step.unit.start + at });
         }
-        let momenta = &mut scratch.floats[..unit.len];
+        let momenta = &mut scratch.floats[..step.unit.len];
         let moved = kept.iter().zip(grad).map(|(kept, grad)| self.beta * kept + (1.0 - self.beta) * grad);
         momenta.iter_mut().zip(moved).for_each(|(momentum, moved)| *momentum = moved);
         let votes = bytes_of(scratch.words);
         votes.iter_mut().zip(&*momenta).for_each(|(vote, momentum)| *vote = (*momentum > 0.0).into());
-        Ok(Round { index: 0, reduction: Reduction::SumU8, unit: *unit, payload_len: unit.len })
+        Ok(Round { index: 0, reduction: Reduction::SumU8, unit: *step.unit, payload_len: step.unit.len })
     }
 
     fn payload<'s>(&self, round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s> {
@@ -79,15 +79,14 @@ impl Linear for Signum {
 
     fn advance(
         &self,
-        _: &LayoutRef<'_>,
+        step: &UnitStep<'_>,
         round: Round,
         scratch: &mut LinearScratch<'_>,
-        workers: u32,
         mean: &mut [f32],
         memory: Option<&mut Memory<'_>>,
     ) -> Option<Round> {
         for (mean, votes) in mean.iter_mut().zip(&*bytes_of(scratch.words)) {
-            *mean = (2 * u32::from(*votes)).cmp(&workers) as i8 as f32;
+            *mean = (2 * u32::from(*votes)).cmp(&step.workers) as i8 as f32;
         }
         let kept = memory.and_then(|memory| memory.array_mut(MOMENTUM)).expect("it was there before");
         kept[round.unit.range()].copy_from_slice(&scratch.floats[..round.unit.len]);

@@ -1,7 +1,7 @@
 //! Rounds of linear codecs, for an all-reduce of the caller.
 
 use crate::codec::{Chosen, gw_codec};
-use crate::draws::source;
+use crate::draws::GW_RANKS;
 use crate::layout::gw_layout;
 use crate::memory::{Kept, beside, gw_memory};
 use crate::raw::{
@@ -12,7 +12,7 @@ use crate::results::{
     GW_ERROR_WRONG_LAYOUT, GW_ERROR_WRONG_LENGTH, GW_EXCHANGE_NOT_LINEAR, gw_result,
 };
 use codecs::registry::LinearCodec;
-use codecs::rounds::{LinearScratch, LinearScratchLen, Payload, Reduction, Round};
+use codecs::rounds::{LinearScratch, LinearScratchLen, Payload, Reduction, Round, UnitStep};
 use codecs::state::MemoryChoice;
 use codecs::{Grad, LayoutRef, Memory, Source, StepKey, Unit};
 use core::ffi::c_void;
@@ -33,15 +33,16 @@ pub(crate) struct Held {
     layout: LayoutRef<'static>,
     units: &'static [Unit],
     scratch: LinearScratch<'static>,
+    workers: u32,
     seed: u64,
-    source: Source,
+    rank: u32,
     /// The memory from `begin` to the last call.
     memory: *mut gw_memory,
     round: Option<Round>,
     /// Whether `round` is over, and can only be abandoned.
     is_last: bool,
-    /// Ranks in the sums of the unit, once they are known.
-    contributors: Option<u32>,
+    /// The step of the rounds.
+    step: u64,
 }
 
 impl Object for gw_rounds {
@@ -61,13 +62,26 @@ pub const GW_MIN_I32: u32 = 3;
 pub const GW_AND_U32: u32 = 4;
 /// The sum of uint8_t, modulo 256.
 pub const GW_SUM_U8: u32 = 5;
+/// The bytes of all ranks, in their order: each has its own in its place, and all places are as long.
+pub const GW_GATHER_U8: u32 = 6;
+/// The bytes of rank r: the reduction is GW_BROADCAST_U8 + r.
+pub const GW_BROADCAST_U8: u32 = 0x8000_0000;
 
-fn linear(codec: &Chosen) -> Outcome<LinearCodec> {
-    codec.spec.codec.as_linear().ok_or(GW_EXCHANGE_NOT_LINEAR)
+/// The rounds of a codec, unless it cannot sum so many payloads.
+fn linear(codec: &Chosen, layout: &LayoutRef<'_>, workers: u32) -> Outcome<LinearCodec> {
+    let linear = codec.spec.codec.as_linear().ok_or(GW_EXCHANGE_NOT_LINEAR)?;
+    let takes = |unit: Unit| workers <= linear.rounds_of(&unit).most_contributors();
+    let takes_all = (1..=GW_RANKS).contains(&workers) && codec.spec.units.units(layout).all(takes);
+    if takes_all { Ok(linear) } else { Err(GW_ERROR_OUT_OF_RANGE) }
 }
 
-fn needs(codec: &LinearCodec, units: impl Iterator<Item = Unit>) -> LinearScratchLen {
-    let needs = units.map(|unit| codec.rounds_of(&unit).round_scratch_len(unit.len));
+fn needs(
+    codec: &LinearCodec,
+    layout: &LayoutRef<'_>,
+    units: impl Iterator<Item = Unit>,
+    workers: u32,
+) -> LinearScratchLen {
+    let needs = units.map(|unit| codec.rounds_of(&unit).round_scratch_len(layout, &unit, workers));
     needs.fold(LinearScratchLen::default(), |a, b| LinearScratchLen {
         words: a.words.max(b.words),
         floats: a.floats.max(b.floats),
@@ -75,10 +89,11 @@ fn needs(codec: &LinearCodec, units: impl Iterator<Item = Unit>) -> LinearScratc
     })
 }
 
-/// Bytes of an object for the rounds of any unit of this codec and layout.
+/// Bytes of an object for the rounds of any unit of this codec and layout, over so many ranks.
 ///
-/// Errors: GW_EXCHANGE_NOT_LINEAR for a codec without GW_CAN_SUM, GW_ERROR_WRONG_LENGTH when they cannot be
-/// addressed, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+/// Errors: GW_EXCHANGE_NOT_LINEAR for a codec without GW_CAN_SUM, GW_ERROR_OUT_OF_RANGE for no ranks, or for
+/// more than the payloads can sum, GW_ERROR_WRONG_LENGTH when the bytes cannot be addressed,
+/// GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
 ///
 /// # Safety
 /// As the manual says of pointers.
@@ -86,19 +101,20 @@ fn needs(codec: &LinearCodec, units: impl Iterator<Item = Unit>) -> LinearScratc
 pub unsafe extern "C" fn gw_rounds_size(
     codec: *const gw_codec,
     layout: *const gw_layout,
+    workers: u32,
     bytes: *mut usize,
 ) -> gw_result {
     // SAFETY: the caller's pointers are what the manual says.
     boundary(|| unsafe {
         let (codec, layout) = (object(codec)?, &object(layout)?.layout);
         let units = || codec.spec.units.units(layout);
-        let needed = needs(&linear(codec)?, units());
+        let needed = needs(&linear(codec, layout, workers)?, layout, units(), workers);
         let room = gw_rounds::ROOM.and::<Unit>(units().count()).and::<u32>(needed.words);
         give(bytes, room.and::<f32>(needed.floats).and::<i32>(needed.ints).bytes()?)
     })
 }
 
-/// Makes the object in the caller's memory, for rank 0 and seed 0. The codec is copied; the layout must stay.
+/// Makes the object in the caller's memory, for so many ranks, as rank 0 and with seed 0. The codec is copied; the layout must stay.
 ///
 /// Errors: as gw_rounds_size, and those of every object.
 ///
@@ -110,16 +126,17 @@ pub unsafe extern "C" fn gw_rounds_init(
     size: usize,
     codec: *const gw_codec,
     layout: *const gw_layout,
+    workers: u32,
     rounds: *mut *mut gw_rounds,
 ) -> gw_result {
     // SAFETY: the caller's pointers are what the manual says.
     boundary(|| unsafe {
         let mut place = Place::<gw_rounds>::open(memory, size)?;
         let (Chosen { spec, .. }, layout) = (*object(codec)?, object(layout)?.layout);
-        let codec = linear(object(codec)?)?;
+        let codec = linear(object(codec)?, &layout, workers)?;
         let units = place.rest.array(spec.units.units(&layout).count())?;
         units.iter_mut().zip(spec.units.units(&layout)).for_each(|(slot, unit)| *slot = unit);
-        let needed = needs(&codec, units.iter().copied());
+        let needed = needs(&codec, &layout, units.iter().copied(), workers);
         let scratch = LinearScratch {
             words: place.rest.array(needed.words)?,
             floats: place.rest.array(needed.floats)?,
@@ -131,20 +148,21 @@ pub unsafe extern "C" fn gw_rounds_init(
             layout,
             units,
             scratch,
+            workers,
             seed: 0,
-            source: Source::Rank(0),
+            rank: 0,
             memory: core::ptr::null_mut(),
             round: None,
             is_last: false,
-            contributors: None,
+            step: 0,
         };
         place.write(held, rounds)
     })
 }
 
-/// Sets seed and rank, as gw_encoder_set_source.
+/// Sets the seed, the same at all ranks, and the rank, which is below their number.
 ///
-/// Errors: as gw_encoder_set_source.
+/// Errors: GW_ERROR_OUT_OF_RANGE, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
 ///
 /// # Safety
 /// As the manual says of pointers.
@@ -153,8 +171,10 @@ pub unsafe extern "C" fn gw_rounds_set_source(rounds: *mut gw_rounds, seed: u64,
     // SAFETY: the caller's pointers are what the manual says.
     boundary(|| unsafe {
         let held = object_mut(rounds)?;
-        held.source = source(rank)?;
-        held.seed = seed;
+        if rank >= held.workers {
+            return Err(GW_ERROR_OUT_OF_RANGE);
+        }
+        (held.seed, held.rank) = (seed, rank);
         Ok(())
     })
 }
@@ -201,14 +221,14 @@ pub unsafe extern "C" fn gw_rounds_begin(
         held.round = None;
         let unit = held.units.get(unit).copied().ok_or(GW_ERROR_OUT_OF_RANGE)?;
         let view = kept.as_ref().map(|kept| kept.memory.view(unit.range()));
-        let key = StepKey { seed: held.seed, step, source: held.source };
         let grad = Grad::F32(&values[unit.range()]);
-        let codec = held.codec.rounds_of(&unit);
-        let begun = codec.begin(key, &held.layout, &unit, grad, view, &mut held.scratch);
+        held.step = step;
+        let (codec, layout) = (held.codec, held.layout);
+        let of = held.unit_step(&layout, &unit);
+        let begun = codec.rounds_of(&unit).begin(&of, grad, view, &mut held.scratch);
         held.round = Some(begun.map_err(|error| error.code())?);
         held.memory = memory;
         held.is_last = false;
-        held.contributors = None;
         Ok(())
     })
 }
@@ -241,6 +261,10 @@ pub unsafe extern "C" fn gw_rounds_payload(
             (Reduction::MinI32, Payload::I32(of)) => (GW_MIN_I32, of.as_mut_ptr().cast(), of.len()),
             (Reduction::And, Payload::U32(of)) => (GW_AND_U32, of.as_mut_ptr().cast(), of.len()),
             (Reduction::SumU8, Payload::Bytes(of)) => (GW_SUM_U8, of.as_mut_ptr().cast(), of.len()),
+            (Reduction::Gather, Payload::Bytes(of)) => (GW_GATHER_U8, of.as_mut_ptr().cast(), of.len()),
+            (Reduction::Broadcast { from }, Payload::Bytes(of)) => {
+                (GW_BROADCAST_U8 + from, of.as_mut_ptr().cast(), of.len())
+            }
             _ => return Err(GW_EXCHANGE_NOT_LINEAR),
         };
         give(reduction, number)?;
@@ -249,20 +273,18 @@ pub unsafe extern "C" fn gw_rounds_payload(
     })
 }
 
-/// Takes the reduced payload of `contributors` ranks, the same number in every round. `*more` becomes 1 when
-/// there is another round. Else it becomes 0: the mean of the unit is then in its place of `mean`, which has
-/// `count` values, as many as the layout has, and the memory keeps what is not in it.
+/// Takes the reduced payload. `*more` becomes 1 when there is another round. Else it becomes 0: the mean of
+/// the unit over all ranks is then in its place of `mean`, which has `count` values, as many as the layout
+/// has, and the memory keeps what is not in it.
 ///
-/// Errors: nothing has changed then. GW_ERROR_NO_ROUND, GW_ERROR_OUT_OF_RANGE for no ranks, for another
-/// number than before, or for more than the payloads can sum, GW_ERROR_WRONG_LENGTH, GW_ERROR_OVERLAP when
-/// the mean is the residual, GW_ERROR_NULL_POINTER, GW_ERROR_MISALIGNED, GW_ERROR_NOT_AN_OBJECT.
+/// Errors: nothing has changed then. GW_ERROR_NO_ROUND, GW_ERROR_WRONG_LENGTH, GW_ERROR_OVERLAP when the mean
+/// is the residual, GW_ERROR_NULL_POINTER, GW_ERROR_MISALIGNED, GW_ERROR_NOT_AN_OBJECT.
 ///
 /// # Safety
 /// As the manual says of pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gw_rounds_advance(
     rounds: *mut gw_rounds,
-    contributors: u32,
     mean: *mut f32,
     count: usize,
     more: *mut u32,
@@ -274,17 +296,13 @@ pub unsafe extern "C" fn gw_rounds_advance(
         if mean.len() != held.layout.len() {
             return Err(GW_ERROR_WRONG_LENGTH);
         }
-        let codec = held.codec.rounds_of(&round.unit);
-        let is_same = held.contributors.is_none_or(|before| before == contributors);
-        if contributors == 0 || contributors > codec.most_contributors() || !is_same {
-            return Err(GW_ERROR_OUT_OF_RANGE);
-        }
         give(more, 1)?;
         let memory = beside(held.memory, mean)?;
         let mut kept: Option<Memory<'_>> = memory.map(|memory| memory.slice(round.unit.range()));
         let mean = &mut mean[round.unit.range()];
-        held.contributors = Some(contributors);
-        let next = codec.advance(&held.layout, round, &mut held.scratch, contributors, mean, kept.as_mut());
+        let (codec, layout) = (held.codec, held.layout);
+        let of = held.unit_step(&layout, &round.unit);
+        let next = codec.rounds_of(&round.unit).advance(&of, round, &mut held.scratch, mean, kept.as_mut());
         held.is_last = next.is_none();
         held.round = next.or(held.round);
         give(more, u32::from(next.is_some()))
@@ -325,6 +343,12 @@ impl Held {
             None if self.keeps => Err(GW_ENCODE_MEMORY_INCOMPLETE),
             _ => Ok(()),
         }
+    }
+
+    /// What the calls of the rounds have in common.
+    fn unit_step<'u>(&self, layout: &'u LayoutRef<'u>, unit: &'u Unit) -> UnitStep<'u> {
+        let key = StepKey { seed: self.seed, step: self.step, source: Source::Rank(self.rank) };
+        UnitStep { key, layout, unit, workers: self.workers, place: self.rank }
     }
 
     /// The round that is to be reduced.

@@ -21,7 +21,7 @@ int main(void) {
   printf("size of gw_encoder, topk of 100: %zu\n", size);
   if (gw_frame_size(frame, bytes, layout, NULL, &size)) return 1;
   printf("size of gw_frame, topk of 100: %zu\n", size);
-  if (gw_rounds_size(linear, layout, &size)) return 1;
+  if (gw_rounds_size(linear, layout, 4, &size)) return 1;
   printf("size of gw_rounds, none of 100: %zu\n", size);
   gw_codec_free(codec);
   if (gw_codec_new("topk:density=0.01", &codec) || gw_memory_size(codec, layout, &size)) return 1;

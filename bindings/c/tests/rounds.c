@@ -61,7 +61,7 @@ static void make(const char *spelling) {
   OK(gw_codec_capabilities(codec, &can));
   EXPECT(can & GW_CAN_SUM);
   for (uint32_t i = 0; i < RANKS; i++) {
-    OK(gw_rounds_new(codec, layout, &rounds[i]));
+    OK(gw_rounds_new(codec, layout, RANKS, &rounds[i]));
     OK(gw_rounds_set_source(rounds[i], 5, i));
     memories[i] = NULL;
     if (can & GW_CAN_KEEP) OK(gw_memory_new(codec, layout, &memories[i]));
@@ -80,7 +80,7 @@ static void begin(size_t unit, uint64_t step) {
 
 static int advance(void) {
   uint32_t more[RANKS];
-  for (int i = 0; i < RANKS; i++) OK(gw_rounds_advance(rounds[i], RANKS, means[i], N, &more[i]));
+  for (int i = 0; i < RANKS; i++) OK(gw_rounds_advance(rounds[i], means[i], N, &more[i]));
   EXPECT(more[0] == more[1]);
   return more[0] != 0;
 }
@@ -132,33 +132,33 @@ static void wrong_calls(void) {
   gw_codec *topk;
   uint64_t space[4];
   OK(gw_codec_new("topk", &topk));
-  RESULT(gw_rounds_new(topk, layout, &other), GW_EXCHANGE_NOT_LINEAR);
-  RESULT(gw_rounds_size(topk, layout, &count), GW_EXCHANGE_NOT_LINEAR);
+  RESULT(gw_rounds_new(topk, layout, RANKS, &other), GW_EXCHANGE_NOT_LINEAR);
+  RESULT(gw_rounds_size(topk, layout, RANKS, &count), GW_EXCHANGE_NOT_LINEAR);
   make("powersgd:rank=1");
   RESULT(gw_rounds_payload(rounds[0], &kind, &payload, &count), GW_ERROR_NO_ROUND);
-  RESULT(gw_rounds_advance(rounds[0], 2, means[0], N, &more), GW_ERROR_NO_ROUND);
+  RESULT(gw_rounds_advance(rounds[0], means[0], N, &more), GW_ERROR_NO_ROUND);
   RESULT(gw_rounds_abandon(rounds[0]), GW_ERROR_NO_ROUND);
   RESULT(gw_rounds_begin(rounds[0], 99, 0, gradients[0], N, memories[0]), GW_ERROR_OUT_OF_RANGE);
   RESULT(gw_rounds_begin(rounds[0], 0, 0, gradients[0], N - 1, memories[0]), GW_ERROR_WRONG_LENGTH);
   RESULT(gw_rounds_begin(rounds[0], 0, 0, gradients[0], N, NULL), GW_ENCODE_MEMORY_INCOMPLETE);
   RESULT(gw_rounds_begin(rounds[0], 0, 0, NULL, N, memories[0]), GW_ERROR_NULL_POINTER);
   RESULT(gw_rounds_begin(NULL, 0, 0, gradients[0], N, memories[0]), GW_ERROR_NULL_POINTER);
-  RESULT(gw_rounds_init(space, sizeof space, codec, layout, &other), GW_ERROR_OBJECT_TOO_SMALL);
-  RESULT(gw_rounds_init(NULL, sizeof space, codec, layout, &other), GW_ERROR_NULL_POINTER);
-  RESULT(gw_rounds_new(codec, layout, NULL), GW_ERROR_NULL_POINTER);
-  RESULT(gw_rounds_set_source(rounds[0], 1, GW_RANKS), GW_ERROR_OUT_OF_RANGE);
+  RESULT(gw_rounds_init(space, sizeof space, codec, layout, RANKS, &other), GW_ERROR_OBJECT_TOO_SMALL);
+  RESULT(gw_rounds_init(NULL, sizeof space, codec, layout, RANKS, &other), GW_ERROR_NULL_POINTER);
+  RESULT(gw_rounds_new(codec, layout, RANKS, NULL), GW_ERROR_NULL_POINTER);
+  RESULT(gw_rounds_set_source(rounds[0], 1, RANKS), GW_ERROR_OUT_OF_RANGE);
+  RESULT(gw_rounds_new(codec, layout, 0, &other), GW_ERROR_OUT_OF_RANGE);
+  RESULT(gw_rounds_new(codec, layout, GW_RANKS + 1, &other), GW_ERROR_OUT_OF_RANGE);
   RESULT(gw_rounds_units(rounds[0], NULL), GW_ERROR_NULL_POINTER);
   begin(0, 0);
   RESULT(gw_rounds_payload(rounds[0], NULL, &payload, &count), GW_ERROR_NULL_POINTER);
   RESULT(gw_rounds_payload(rounds[0], &kind, NULL, &count), GW_ERROR_NULL_POINTER);
   RESULT(gw_rounds_payload(rounds[0], &kind, &payload, NULL), GW_ERROR_NULL_POINTER);
-  RESULT(gw_rounds_advance(rounds[0], 0, means[0], N, &more), GW_ERROR_OUT_OF_RANGE);
-  RESULT(gw_rounds_advance(rounds[0], 2, means[0], N - 1, &more), GW_ERROR_WRONG_LENGTH);
-  RESULT(gw_rounds_advance(rounds[0], 2, NULL, N, &more), GW_ERROR_NULL_POINTER);
-  RESULT(gw_rounds_advance(rounds[0], 2, means[0], N, NULL), GW_ERROR_NULL_POINTER);
+  RESULT(gw_rounds_advance(rounds[0], means[0], N - 1, &more), GW_ERROR_WRONG_LENGTH);
+  RESULT(gw_rounds_advance(rounds[0], NULL, N, &more), GW_ERROR_NULL_POINTER);
+  RESULT(gw_rounds_advance(rounds[0], means[0], N, NULL), GW_ERROR_NULL_POINTER);
   reduce();
   EXPECT(advance());
-  RESULT(gw_rounds_advance(rounds[0], 3, means[0], N, &more), GW_ERROR_OUT_OF_RANGE);
   gradients[0][3] = INFINITY;
   RESULT(gw_rounds_begin(rounds[0], 0, 0, gradients[0], N, memories[0]), GW_ENCODE_NON_FINITE_INPUT);
   RESULT(gw_rounds_payload(rounds[0], &kind, &payload, &count), GW_ERROR_NO_ROUND);

@@ -449,17 +449,18 @@ impl Codec {
     /// Begins the rounds of a linear codec: one :class:`LinearRound` for each unit, to be driven over
     /// all-reduce.
     ///
-    /// The memory is not changed before the last :meth:`LinearRound.advance`, or :meth:`LinearRound.abandon`.
+    /// ``workers`` says how many take part; their ranks are those below it. The memory is not changed before
+    /// the last :meth:`LinearRound.advance`, or :meth:`LinearRound.abandon`.
     ///
     /// >>> import numpy as np
     /// >>> from gradwire import Codec
     /// >>> [unit] = Codec("maxnorm:bits=8").begin(np.array([1.0, -2.0], np.float32))
     /// >>> while not unit.done:
     /// ...     pass  # all-reduce unit.payload in place by unit.reduction
-    /// ...     unit.advance(contributors=1)
+    /// ...     unit.advance()
     /// >>> bool(np.allclose(unit.mean, [1, -2], atol=0.02))
     /// True
-    #[pyo3(signature = (grad, layout=None, memory=None, *, step=0, seed=0, rank=0, dtype=None, units=None))]
+    #[pyo3(signature = (grad, layout=None, memory=None, *, step=0, seed=0, rank=0, workers=1, dtype=None, units=None))]
     #[allow(clippy::too_many_arguments, reason = "most have a default, and Python names them")]
     fn begin<'py>(
         &self,
@@ -470,9 +471,13 @@ impl Codec {
         step: u64,
         seed: u64,
         rank: u32,
+        workers: u32,
         dtype: Option<&str>,
         units: Option<Vec<UnitTuple>>,
     ) -> PyResult<Vec<LinearRound>> {
+        if rank >= workers {
+            return Err(value(format!("rank={rank}, workers={workers}: expected a rank below the workers")));
+        }
         let linear = self.spec.codec.as_linear().ok_or_else(|| {
             let linear = "powersgd, randomk, maxnorm, sharedk, none";
             value(format!("{}: its frames are gathered; rounds are for linear codecs ({linear})", self.spec))
@@ -483,7 +488,8 @@ impl Codec {
         job.units
             .iter()
             .map(|unit| {
-                let start = rounds::Start { codec: linear, key: job.key, unit: *unit, layout: &job.layout };
+                let (key, layout) = (job.key, &job.layout);
+                let start = rounds::Start { codec: linear, key, unit: *unit, layout, workers, rank };
                 LinearRound::begin(py, start, &job.gradient, lent.as_deref(), kept.as_ref())
             })
             .collect()

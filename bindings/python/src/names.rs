@@ -10,7 +10,7 @@ pub(crate) use gradwire::half::{bf16, f16};
 pub(crate) use gradwire::packets::{PacketEncoder, PacketSize};
 pub(crate) use gradwire::plan::Plan;
 pub(crate) use gradwire::registry::{Law, LinearCodec};
-pub(crate) use gradwire::rounds::{Payload, Reduction, Round, RoundBuffers};
+pub(crate) use gradwire::rounds::{Payload, Reduction, Round, RoundBuffers, UnitStep};
 pub(crate) use gradwire::state::{MemoryChoice, UnitState};
 pub(crate) use gradwire::{
     Codec, DecodeError, Decoder, Density, EncodeError, Encoder, Frame, Gather, Grad, Layout, LayoutRef,

@@ -10,7 +10,7 @@ use crate::codec::UnitTuple;
 use crate::errors::{self, value};
 use crate::layout::Layout;
 use crate::memory::Memory;
-use crate::names::{LinearCodec, Payload, Reduction, Round, RoundBuffers, StepKey, Unit};
+use crate::names::{LinearCodec, Payload, Reduction, Round, RoundBuffers, StepKey, Unit, UnitStep};
 use crate::view::View;
 
 /// The inputs with which the rounds of a unit begin.
@@ -19,13 +19,15 @@ pub(crate) struct Start<'a> {
     pub(crate) key: StepKey,
     pub(crate) unit: Unit,
     pub(crate) layout: &'a Py<Layout>,
+    pub(crate) workers: u32,
+    pub(crate) rank: u32,
 }
 
 /// One unit of a linear codec on its way through its rounds; see :meth:`Codec.begin`.
 ///
 /// Until :attr:`done`: reduce :attr:`payload` in place over all workers as :attr:`reduction` says, then call
 /// :meth:`advance`. Then :attr:`mean` is the mean of the unit, and the memory holds the residual. All workers
-/// begin the same units with the same seed and step; every worker has its own rank.
+/// begin the same units with the same seed, step and number of workers; every worker has its own rank.
 ///
 /// >>> import numpy as np
 /// >>> from gradwire import Codec, Memory
@@ -36,12 +38,15 @@ pub(crate) struct Start<'a> {
 /// >>> unit.reduction, unit.payload.dtype.name, len(unit.payload)
 /// ('sum', 'float32', 5)
 /// >>> while not unit.done:
-/// ...     unit.advance(contributors=1)
+/// ...     unit.advance()
 /// >>> bool(np.allclose(unit.mean.reshape(grad.shape), grad, atol=1e-5))
 /// True
 #[pyclass(module = "gradwire", name = "LinearRound")]
 pub(crate) struct LinearRound {
     codec: LinearCodec,
+    key: StepKey,
+    workers: u32,
+    rank: u32,
     unit: Unit,
     layout: Py<Layout>,
     memory: Option<Py<Memory>>,
@@ -61,19 +66,36 @@ impl LinearRound {
         memory: Option<&Memory>,
         kept: Option<&Py<Memory>>,
     ) -> PyResult<Self> {
-        let Start { codec, key, unit, layout } = start;
+        let Start { codec, key, unit, layout, workers, rank } = start;
         let (rounds, mut buffers) = (codec.rounds_of(&unit), RoundBuffers::new());
-        buffers.grow(rounds.round_scratch_len(unit.len));
+        let most = rounds.most_contributors();
+        if workers > most {
+            return Err(value(format!("workers={workers}: the sums of {most} fit this codec's payloads")));
+        }
         let borrowed = layout.get().layout.as_ref();
+        buffers.grow(rounds.round_scratch_len(&borrowed, &unit, workers));
+        let of = UnitStep { key, layout: &borrowed, unit: &unit, workers, place: rank };
         let grad = gradient.grad().slice(unit.start, unit.len);
         let view = memory.and_then(|memory| memory.get()).map(|memory| memory.view(unit.range()));
-        let round = detached(py, gradient.bytes(), || {
-            rounds.begin(key, &borrowed, &unit, grad, view, &mut buffers.scratch())
-        });
+        let round = detached(py, gradient.bytes(), || rounds.begin(&of, grad, view, &mut buffers.scratch()));
         let round = round.map_err(errors::encode)?;
         let (layout, memory) = (layout.clone_ref(py), kept.map(|memory| memory.clone_ref(py)));
         let mean = vec![0.0; unit.len];
-        Ok(Self { codec, unit, layout, memory, round, is_done: false, is_abandoned: false, buffers, mean })
+        let (is_done, is_abandoned) = (false, false);
+        Ok(Self {
+            codec,
+            key,
+            workers,
+            rank,
+            unit,
+            layout,
+            memory,
+            round,
+            is_done,
+            is_abandoned,
+            buffers,
+            mean,
+        })
     }
 }
 
@@ -97,16 +119,30 @@ impl LinearRound {
         self.round.index
     }
 
-    /// How the payload is reduced over all workers: ``'sum'``, ``'max'``, ``'min'`` or, bitwise, ``'and'``.
+    /// How the payload is reduced over all workers: ``'sum'`` (of bytes, modulo 256), ``'max'``, ``'min'`` or,
+    /// bitwise, ``'and'``; ``'gather'``, where each worker has written its own part of the payload, all as long,
+    /// in the order of ranks, and needs those of the others; or ``'broadcast'``, where all need the payload of
+    /// the worker with rank :attr:`source`.
     #[getter]
     fn reduction(&self) -> PyResult<&'static str> {
         Ok(match self.round.reduction {
-            Reduction::SumF32 | Reduction::SumI32 => "sum",
+            Reduction::SumF32 | Reduction::SumI32 | Reduction::SumU8 => "sum",
             Reduction::MaxF32 => "max",
             Reduction::MinI32 => "min",
             Reduction::And => "and",
+            Reduction::Gather => "gather",
+            Reduction::Broadcast { .. } => "broadcast",
             _ => return Err(PyRuntimeError::new_err("a reduction that this version does not know")),
         })
+    }
+
+    /// The rank whose payload is broadcast; ``None`` for any other :attr:`reduction`.
+    #[getter]
+    fn source(&self) -> Option<u32> {
+        match self.round.reduction {
+            Reduction::Broadcast { from } => Some(from),
+            _ => None,
+        }
     }
 
     /// Whether there is no further round, and :attr:`mean` is there.
@@ -116,7 +152,8 @@ impl LinearRound {
     }
 
     /// The payload of this round, to be replaced by its reduction in place: a writable array of float32,
-    /// int32 or, for ``'and'``, uint32 over the round's own memory.
+    /// int32, for ``'and'`` uint32, or uint8 (sums of votes, and what is gathered or broadcast) over the round's
+    /// own memory.
     ///
     /// Get it again in every round.
     #[getter]
@@ -137,28 +174,28 @@ impl LinearRound {
             Payload::U32(values) => {
                 (View::writable(owner, NonNull::from(&mut *values).cast(), values.len(), c"I"), "u4")
             }
+            Payload::Bytes(values) => {
+                (View::writable(owner, NonNull::from(&mut *values).cast(), values.len(), c"B"), "u1")
+            }
             _ => return Err(PyRuntimeError::new_err("a payload that this version does not know")),
         };
         array_over(Bound::new(slf.py(), view)?.into_any(), dtype)
     }
 
-    /// Reads the reduced payload of that many workers and goes to the next round. After the last round the
-    /// memory holds the residual.
-    fn advance(slf: &Bound<'_, Self>, contributors: u32) -> PyResult<()> {
+    /// Reads the reduced payload and goes to the next round. After the last round the memory holds the residual.
+    fn advance(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let mut this = borrow(slf)?;
         if this.is_done || this.is_abandoned {
             return Err(value("advance: there is no further round"));
         }
-        if contributors == 0 {
-            return Err(value("contributors=0: expected 1 or more"));
-        }
-        let Self { codec, unit, layout, memory, round, buffers, mean, .. } = &mut *this;
+        let Self { codec, key, workers, rank, unit, layout, memory, round, buffers, mean, .. } = &mut *this;
         let mut kept = memory.as_ref().map(|memory| Memory::borrow_alone(memory.bind(py))).transpose()?;
         let mut kept = kept.as_mut().map(|memory| memory.lend().slice(unit.range()));
         let (codec, layout, last) = (codec.rounds_of(unit), layout.get().layout.as_ref(), *round);
+        let of = UnitStep { key: *key, layout: &layout, unit, workers: *workers, place: *rank };
         let next = detached(py, 4 * unit.len, || {
-            codec.advance(&layout, last, &mut buffers.scratch(), contributors, mean, kept.as_mut())
+            codec.advance(&of, last, &mut buffers.scratch(), mean, kept.as_mut())
         });
         match next {
             Some(next) => this.round = next,

@@ -30,7 +30,7 @@ def run(codec: Codec, memory: Memory, steps: range) -> list[bytes]:
             continue
         for unit in codec.begin(grad(step, memory.layout), memory=memory, step=step):
             while not unit.done:
-                unit.advance(1)
+                unit.advance()
             sent.append(unit.mean.tobytes())
     return sent
 

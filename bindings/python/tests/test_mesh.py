@@ -91,7 +91,9 @@ def replay(spelling: str, world: int) -> tuple[list[bytes], list[bytes]]:
         total = np.zeros(SIZE, np.float32)
         if codec.is_linear:
             both = [
-                codec.begin(gradient(rank, step), gradwire.Layout(LAYOUT), memories[rank], step=step, seed=5, rank=rank)
+                codec.begin(
+                    gradient(rank, step), gradwire.Layout(LAYOUT), memories[rank], step=step, seed=5, rank=rank, workers=world
+                )
                 for rank in range(world)
             ]
             for units in zip(*both, strict=True):
@@ -102,13 +104,13 @@ def replay(spelling: str, world: int) -> tuple[list[bytes], list[bytes]]:
                         reduced = np.maximum(reduced, payload) if units[0].reduction == "max" else reduced + payload
                     for unit, payload in zip(units, payloads, strict=True):
                         payload[:] = reduced
-                        unit.advance(world)
+                        unit.advance()
                 total[slice(*units[0].range)] = units[0].mean
         else:
             for rank in range(world):
                 grad = gradient(rank, step)
                 gradwire.add(
-                    codec.encode(grad, gradwire.Layout(LAYOUT), memories[rank], step=step, seed=5, rank=rank),
+                    codec.encode(grad, gradwire.Layout(LAYOUT), memories[rank], step=step, seed=5, rank=rank, workers=world),
                     total,
                     layout=LAYOUT,
                 )

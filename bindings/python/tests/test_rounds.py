@@ -23,15 +23,25 @@ LINEAR = [
 REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum, "and": np.bitwise_and}
 
 
+def reduce(rounds: list[LinearRound], payloads: list[np.ndarray]) -> np.ndarray:
+    """What all ranks have after the round."""
+    kind = rounds[0].reduction
+    if kind == "gather":
+        return np.concatenate([np.split(payload, len(payloads))[rank] for rank, payload in enumerate(payloads)])
+    if kind == "broadcast":
+        return payloads[rounds[0].source].copy()
+    return REDUCE[kind].reduce(payloads)
+
+
 def drive(ranks: list[list[LinearRound]]) -> None:
     """All-reduce of every unit, round by round, in rank order."""
     for units in zip(*ranks, strict=True):
         while not units[0].done:
             payloads = [unit.payload for unit in units]
-            reduced = REDUCE[units[0].reduction].reduce(payloads)
+            reduced = reduce(list(units), payloads)
             for unit, payload in zip(units, payloads, strict=True):
                 payload[:] = reduced
-                unit.advance(len(units))
+                unit.advance()
 
 
 @pytest.mark.parametrize("spelling", LINEAR)
@@ -44,7 +54,7 @@ def test_all_ranks_have_the_same_mean_and_lose_nothing(spelling: str) -> None:
         grads = [np.random.default_rng((step, rank)).normal(size=len(layout)).astype(np.float32) for rank in range(3)]
         owed += np.sum(grads, axis=0, dtype=np.float64)
         ranks = [
-            codec.begin(grad, layout, memory, step=step, seed=9, rank=rank)
+            codec.begin(grad, layout, memory, step=step, seed=9, rank=rank, workers=3)
             for rank, (grad, memory) in enumerate(zip(grads, memories, strict=True))
         ]
         drive(ranks)
@@ -64,15 +74,15 @@ def test_who_gives_up_keeps_everything_back(spelling: str, rounds: int) -> None:
     memory = Memory(codec, layout)
     grad = np.random.default_rng(1).normal(size=len(layout)).astype(np.float32)
     for unit in codec.begin(grad, memory=memory):
-        unit.advance(1)
+        unit.advance()
     before = memory.residual.copy()
     [unit] = codec.begin(grad, memory=memory, step=1)
     for _ in range(rounds):
         if not unit.done:
-            unit.advance(1)
+            unit.advance()
     unit.abandon()
     np.testing.assert_array_equal(memory.residual, before + grad)
-    for what in (lambda: unit.payload, lambda: unit.mean, lambda: unit.advance(1)):
+    for what in (lambda: unit.payload, lambda: unit.mean, unit.advance):
         with pytest.raises(ValueError, match=r"no further round|after the last round"):
             what()
 
@@ -81,16 +91,14 @@ def test_rounds_say_what_they_are() -> None:
     codec = Codec("maxnorm:bits=4")
     [unit] = codec.begin(np.arange(10, dtype=np.float32), units=[(7, 2, 6, False)])
     assert (unit.unit, unit.range, unit.index, unit.reduction) == ((7, 2, 6, False), (2, 8), 0, "max")
-    with pytest.raises(ValueError, match="contributors=0"):
-        unit.advance(0)
     with pytest.raises(ValueError, match="after the last round"):
         _ = unit.mean
-    unit.advance(1)
+    unit.advance()
     assert (unit.reduction, unit.payload.dtype.name) == ("sum", "int32")
     payload = unit.payload
-    unit.advance(1)
+    unit.advance()
     with pytest.raises(ValueError, match="no further round"):
-        unit.advance(1)
+        unit.advance()
     del unit
     assert len(payload) > 0  # still there
 
@@ -103,3 +111,7 @@ def test_wrong_rounds_are_refused() -> None:
         Codec("none").begin(np.array([1, 2, np.nan, 3], np.float32))
     with pytest.raises(ValueError, match="pass memory="):
         Codec("powersgd").begin(grad)
+    with pytest.raises(ValueError, match="rank=2, workers=2: expected a rank below the workers"):
+        Codec("none").begin(grad, rank=2, workers=2)
+    with pytest.raises(ValueError, match="workers=8454661: the sums of 8454660 fit"):
+        Codec("maxnorm:bits=8").begin(grad, workers=8454661)

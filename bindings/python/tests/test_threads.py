@@ -65,7 +65,7 @@ def calls(elements: int) -> dict[str, Callable[[], Callable[[], object]]]:
 
     def advance() -> Callable[[], object]:
         [unit] = linear.begin(grad, memory=Memory(linear, rows))
-        return lambda: unit.advance(1)
+        return unit.advance
 
     ready: dict[str, Callable[[], object]] = {
         "encode": lambda: sparse.encode(grad, memory=kept),

@@ -1,7 +1,8 @@
 //! The three kinds of codec, each with a trait of its own.
 //!
 //! * [`Gather`](crate::Gather): a frame for each worker; frames are gathered and added as they are decoded.
-//! * [`Linear`]: payloads of all workers may be summed, so the codec uses all-reduce, round by round.
+//! * [`Linear`]: all workers combine their payloads, mostly by sums, so the codec uses all-reduce, round by
+//!   round.
 //! * [`Gossip`]: payloads between two neighbours, on the difference of their models.
 //!
 //! The compiler refuses a gather codec where an all-reduce is needed.
@@ -58,6 +59,26 @@ pub enum Reduction {
     /// [`most_contributors`](Linear::most_contributors) that no count overflows; narrow counts may share a
     /// byte, for instance two of 4 bits where at most 15 workers vote.
     SumU8,
+    /// The bytes of every worker, for all of them. The payload has a part for each worker, all as long, in
+    /// the order of [places](UnitStep::place). Each worker writes its own part; what it has in the others
+    /// does not matter.
+    Gather,
+    /// The bytes of one worker, for all of them. What the others have in their payloads does not matter.
+    Broadcast {
+        /// The [place](UnitStep::place) of that worker.
+        from: u32,
+    },
+}
+
+impl Reduction {
+    /// Bytes of an element of the payload.
+    #[must_use]
+    pub fn element_bytes(self) -> usize {
+        match self {
+            Self::SumF32 | Self::SumI32 | Self::MaxF32 | Self::MinI32 | Self::And => 4,
+            Self::SumU8 | Self::Gather | Self::Broadcast { .. } => 1,
+        }
+    }
 }
 
 /// The payload of one round. The exchange replaces it in place by its reduction over all workers.
@@ -70,9 +91,25 @@ pub enum Payload<'a> {
     I32(&'a mut [i32]),
     /// For [`Reduction::And`].
     U32(&'a mut [u32]),
-    /// For [`Reduction::SumU8`]. [`bytes_of`](crate::rounds::bytes_of) lends words of the scratch memory as
-    /// bytes.
+    /// For [`Reduction::SumU8`], [`Reduction::Gather`] and [`Reduction::Broadcast`].
+    /// [`bytes_of`](crate::rounds::bytes_of) lends words of the scratch memory as bytes. Other machines may
+    /// have another order of bytes, so numbers are written as little-endian.
     Bytes(&'a mut [u8]),
+}
+
+/// One unit in one step at one worker: what the calls of its rounds have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct UnitStep<'a> {
+    /// The key of the step.
+    pub key: StepKey,
+    /// The layout of the gradient.
+    pub layout: &'a LayoutRef<'a>,
+    /// The unit.
+    pub unit: &'a Unit,
+    /// How many workers take part in the step, at least 1.
+    pub workers: u32,
+    /// The place of this worker among them, in the order of their ranks, from 0.
+    pub place: u32,
 }
 
 /// One round of a unit, for a [`Linear`] codec. The data are in the scratch memory.
@@ -90,10 +127,10 @@ pub struct Round {
 
 impl Round {
     /// # Panics
-    /// When `mean` has another length than the unit, or `contributors` is zero.
-    pub(crate) fn assert_mean(&self, mean: &[f32], contributors: u32) {
+    /// When `mean` has another length than the unit, or there are no workers.
+    pub(crate) fn assert_mean(&self, mean: &[f32], workers: u32) {
         assert_eq!(mean.len(), self.unit.len, "mean and unit differ in length");
-        assert_ne!(contributors, 0, "a mean over nobody");
+        assert_ne!(workers, 0, "a mean over nobody");
     }
 }
 
@@ -114,27 +151,29 @@ pub(crate) fn begin_unit(
     Corrected::new(grad, residual, unit.start, bound).fold(Isa::best(), 0, p).map(drop)
 }
 
-/// A codec whose payloads may be summed over workers, and which can therefore use all-reduce.
+/// A codec whose payloads all workers combine, round by round, and which can therefore use all-reduce.
 ///
 /// # Examples
 #[cfg_attr(feature = "alloc", doc = "```")]
 #[cfg_attr(not(feature = "alloc"), doc = "```ignore")]
 /// use gradwire::codecs::MaxNorm;
-/// use gradwire::rounds::{LinearScratch, Payload, Reduction};
+/// use gradwire::rounds::{LinearScratch, Payload, Reduction, UnitStep};
 /// use gradwire::{Grad, LayoutRef, Linear, Source, StepKey, Unit};
 ///
 /// // Two workers, one after the other; an exchange sends the payloads over a network instead.
 /// let (codec, layout, unit) = (MaxNorm::new(8).unwrap(), LayoutRef::flat(3), Unit::whole(3));
-/// let needed = codec.round_scratch_len(unit.len);
+/// let needed = codec.round_scratch_len(&layout, &unit, 2);
 /// let grads = [[1.0, -0.5, 0.25], [0.5, 0.5, -0.25]];
 /// let mut memory = [(); 2].map(|()| (vec![0; needed.words], vec![0.0; needed.floats], vec![0; needed.ints]));
 /// let [a, b] = &mut memory;
 /// let mut scratch = [a, b].map(|(words, floats, ints)| LinearScratch { words, floats, ints });
-/// let begin = |rank: usize, scratch: &mut LinearScratch<'_>| {
-///     let key = StepKey { seed: 1, step: 0, source: Source::Rank(rank as u32) };
-///     codec.begin(key, &layout, &unit, Grad::F32(&grads[rank]), None, scratch).unwrap()
-/// };
-/// let mut rounds = [begin(0, &mut scratch[0]), begin(1, &mut scratch[1])];
+/// let steps = [0, 1].map(|place| {
+///     let key = StepKey { seed: 1, step: 0, source: Source::Rank(place) };
+///     UnitStep { key, layout: &layout, unit: &unit, workers: 2, place }
+/// });
+/// let mut rounds = [0, 1].map(|rank| {
+///     codec.begin(&steps[rank], Grad::F32(&grads[rank]), None, &mut scratch[rank]).unwrap()
+/// });
 /// let mut means = [[0.0; 3]; 2];
 /// loop {
 ///     let [mine, theirs] = &mut scratch;
@@ -148,7 +187,7 @@ pub(crate) fn begin_unit(
 ///         other => panic!("{other:?}"),
 ///     }
 ///     let next = [0, 1].map(|rank| {
-///         codec.advance(&layout, rounds[rank], &mut scratch[rank], 2, &mut means[rank], None)
+///         codec.advance(&steps[rank], rounds[rank], &mut scratch[rank], &mut means[rank], None)
 ///     });
 ///     let [Some(first), Some(second)] = next else { break };
 ///     rounds = [first, second];
@@ -160,16 +199,16 @@ pub(crate) fn begin_unit(
 /// The exchange calls [`begin`](Self::begin). Then it repeats two steps until no round is left: it reduces
 /// [`payload`](Self::payload) in place by the round's reduction, and calls [`advance`](Self::advance). An
 /// exchange that cannot finish calls [`abandon`](Self::abandon), which keeps everything in the memory. The
-/// scratch memory belongs to the unit from `begin` to the end.
+/// scratch memory belongs to the unit from `begin` to the end. Both get the same [`UnitStep`].
 pub trait Linear: Send + Sync {
-    /// Working memory of one unit of `len` elements.
-    fn round_scratch_len(&self, len: usize) -> LinearScratchLen;
+    /// Working memory of one unit in steps of so many workers.
+    fn round_scratch_len(&self, layout: &LayoutRef<'_>, unit: &Unit, workers: u32) -> LinearScratchLen;
 
     /// Coordinates of a unit of `len` elements that the mean covers. The others stay in the memory.
     fn held(&self, len: usize) -> usize;
 
     /// The most workers that one sum may have, so that no sum of integers overflows. An exchange with more
-    /// workers refuses the codec.
+    /// workers refuses the codec before it begins.
     fn most_contributors(&self) -> u32 {
         u32::MAX
     }
@@ -193,9 +232,7 @@ pub trait Linear: Send + Sync {
     /// When `grad` or the residual has another length than the unit.
     fn begin(
         &self,
-        key: StepKey,
-        layout: &LayoutRef<'_>,
-        unit: &Unit,
+        step: &UnitStep<'_>,
         grad: Grad<'_>,
         memory: Option<MemoryView<'_>>,
         scratch: &mut LinearScratch<'_>,
@@ -204,19 +241,18 @@ pub trait Linear: Send + Sync {
     /// The payload of the round, to be replaced in place by its reduction over all workers.
     fn payload<'s>(&self, round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s>;
 
-    /// Takes the reduced payload of `contributors` workers and returns the next round. If no round is left,
-    /// it returns `None`: `mean` (one element a coordinate of the unit) then holds the mean over the
-    /// contributors, and the memory holds what is kept.
+    /// Takes the reduced payload and returns the next round. If no round is left, it returns `None`: `mean`
+    /// (one element a coordinate of the unit) then holds the mean over the workers, and the memory holds what
+    /// is kept.
     ///
     /// # Panics
-    /// When `mean` or the memory has another length than the unit, or `contributors` is zero or more than
+    /// When `mean` or the memory has another length than the unit, or there are no workers or more than
     /// [`most_contributors`](Self::most_contributors).
     fn advance(
         &self,
-        layout: &LayoutRef<'_>,
+        step: &UnitStep<'_>,
         round: Round,
         scratch: &mut LinearScratch<'_>,
-        contributors: u32,
         mean: &mut [f32],
         memory: Option<&mut Memory<'_>>,
     ) -> Option<Round>;

@@ -1,7 +1,7 @@
 //! An encode in two steps: one read of the gradient, and then a frame or rounds at one of several densities.
 
 use crate::arithmetic::gain::{Gain, SquareSum};
-use crate::codec::{Beside, Chosen, EncodeUnit, MultiLevel, Round, UnitInput, Whole, read_beside};
+use crate::codec::{Beside, Chosen, EncodeUnit, MultiLevel, Round, UnitInput, UnitStep, Whole, read_beside};
 use crate::codecs::Dense;
 use crate::corrected::Corrected;
 use crate::error::EncodeError;
@@ -312,15 +312,15 @@ impl Selection {
     /// Begins the rounds of one of the units at the density with position `at`, as
     /// [`Linear::begin`](crate::Linear::begin) does with the codec at that density. The rounds go on as with
     /// [`rounds_of`](crate::registry::LinearCodec::rounds_of) of that codec, and the memory as it was for
-    /// [`select`](Self::select). `layout` and `unit` are as for [`encode`](Self::encode). Copies p to the
-    /// scratch memory; reads neither gradient nor memory.
+    /// [`select`](Self::select). Layout and unit are as for [`encode`](Self::encode). Copies p to the scratch
+    /// memory; reads neither gradient nor memory.
     ///
     /// # Errors
     /// `LinearScratchTooSmall`: `scratch` has less than the codec needs at that density. The selection has
     /// checked everything else.
     ///
     /// # Panics
-    /// When nothing is selected, when there is no such density, for another unit or another layout than were
+    /// When nothing is selected, when there is no such density, for another unit, layout or key than were
     /// selected, for a codec that is not linear, and when p was [kept](Self::keep).
     ///
     /// # Determinism
@@ -328,22 +328,23 @@ impl Selection {
     pub fn begin(
         &self,
         at: usize,
-        layout: &LayoutRef<'_>,
-        unit: &Unit,
+        step: &UnitStep<'_>,
         scratch: &mut LinearScratch<'_>,
     ) -> Result<Round, EncodeError> {
         let of = self.of.as_ref().expect("a selection");
-        assert_eq!(layout.len(), of.layout_len, "another layout than that of the selection");
+        assert_eq!(step.layout.len(), of.layout_len, "another layout than that of the selection");
+        assert_eq!(step.key, of.key, "another key than that of the selection");
+        let unit = step.unit;
         let [entries] = of.run(core::slice::from_ref(unit)) else { unreachable!("one for each unit") };
         let linear = self.codec(at).expect("a density of the selection").as_linear().expect("a linear codec");
         let (codec, p) = (linear.rounds_of(unit), &self.values()[unit.range()]);
-        let needed = codec.round_scratch_len(unit.len);
+        let needed = codec.round_scratch_len(step.layout, unit, step.workers);
         if !scratch.holds(needed) {
             return Err(EncodeError::LinearScratchTooSmall { needed });
         }
         let levels = linear.as_unit_codec().as_multi_level();
         let Some((levels, place)) = levels.zip(entries.places.get(at)) else {
-            let round = codec.begin(of.key, layout, unit, Grad::F32(p), None, scratch)?;
+            let round = codec.begin(step, Grad::F32(p), None, scratch)?;
             // Without a memory a codec need not write it, and the caller's memory takes it back from there.
             scratch.words[..unit.len].copy_from_slice(kernels::bits_of(p));
             return Ok(round);

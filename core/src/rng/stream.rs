@@ -103,14 +103,9 @@ impl Stream {
         Self { key: [derived[0], derived[1]], upper: [derived[2], derived[3]], position: 0 }
     }
 
-    /// The Philox key and the upper half of the counter, for kernels and for codecs that store the stream.
+    /// The Philox key and the upper half of the counter, for kernels.
     pub(crate) fn words(&self) -> [[u32; 2]; 2] {
         [self.key, self.upper]
-    }
-
-    /// The stream with these [`words`](Self::words), from its first draw.
-    pub(crate) fn from_words([key, upper]: [[u32; 2]; 2]) -> Self {
-        Self { key, upper, position: 0 }
     }
 
     /// Block `i` of the stream: 128 random bits as four words.

@@ -354,11 +354,12 @@ unsafe fn rounds(world: &mut World<'_>) {
                 let (codec, layout) =
                     (world.one_of(|world| &world.codecs), world.one_of(|world| &world.layouts));
                 let mut made = null_mut();
-                check(gw_rounds_size(codec, layout, &raw mut size));
+                let workers = [1, 1, 2, 3, 0, 7, u32::MAX][world.below(7)];
+                check(gw_rounds_size(codec, layout, workers, &raw mut size));
                 let (room, size) = world.room(size);
                 let result = match world.byte() {
-                    0..99 => gw_rounds_new(codec, layout, &raw mut made),
-                    _ => gw_rounds_init(room, size, codec, layout, &raw mut made),
+                    0..99 => gw_rounds_new(codec, layout, workers, &raw mut made),
+                    _ => gw_rounds_init(room, size, codec, layout, workers, &raw mut made),
                 };
                 if check(result) == GW_OK {
                     world.rounds.push(made);
@@ -373,20 +374,13 @@ unsafe fn rounds(world: &mut World<'_>) {
             6 => {
                 if check(gw_rounds_payload(rounds, &raw mut more, &raw mut payload, &raw mut size)) == GW_OK {
                     // What a stranger's sum might be.
-                    let bytes = if more == GW_SUM_U8 { size } else { 4 * size };
+                    let bytes = if more >= GW_SUM_U8 { size } else { 4 * size };
                     std::ptr::write_bytes(payload.cast::<u8>(), world.byte(), bytes);
                 }
             }
             7 => drop(check(gw_rounds_abandon(rounds))),
             _ => {
-                let contributors = [1, 1, 2, 3, 0, 7, u32::MAX][world.below(7)];
-                check(gw_rounds_advance(
-                    rounds,
-                    contributors,
-                    floats.as_mut_ptr(),
-                    floats.len(),
-                    &raw mut more,
-                ));
+                check(gw_rounds_advance(rounds, floats.as_mut_ptr(), floats.len(), &raw mut more));
             }
         }
     }

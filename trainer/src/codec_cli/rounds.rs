@@ -2,7 +2,7 @@
 //! that takes.
 
 use gradwire::registry::LinearCodec;
-use gradwire::rounds::{Round, RoundBuffers};
+use gradwire::rounds::{Round, RoundBuffers, UnitStep};
 use gradwire::{Codec, EncodeError, Grad, Spec, Unit};
 
 use super::error::CliError;
@@ -31,9 +31,6 @@ pub(super) struct Contribution {
     pub(super) bytes: usize,
 }
 
-/// Bytes of an element of every payload.
-const ELEMENT_BYTES: usize = 4;
-
 /// The codec, if it is linear and has no frames.
 pub(super) fn without_frames(codec: &Codec) -> Option<LinearCodec> {
     codec.as_linear().filter(|_| !codec.capabilities().has_frames)
@@ -47,9 +44,10 @@ pub(crate) fn is_summed(spec: &Spec) -> bool {
 impl<'g> Rounds<'g> {
     /// The rounds of a job; `codec` is its own, as [`without_frames`] has it.
     pub(super) fn new(job: Job<'g>, codec: LinearCodec) -> Self {
+        let layout = job.gradient.layout.as_ref();
         let state = |unit: &Unit| {
             let mut state = UnitState::default();
-            state.buffers.grow(codec.rounds_of(unit).round_scratch_len(unit.len));
+            state.buffers.grow(codec.rounds_of(unit).round_scratch_len(&layout, unit, 1));
             state
         };
         let units = job.units.iter().map(state).collect();
@@ -78,8 +76,8 @@ impl<'g> Rounds<'g> {
         let begun = job.units.iter().zip(units).try_for_each(|(unit, state)| {
             let memory = job.memory.as_ref().map(|memory| memory.view(unit.range()));
             let (codec, grad) = (codec.rounds_of(unit), grad.slice(unit.start, unit.len));
-            state.first =
-                Some(codec.begin(job.key, &layout, unit, grad, memory, &mut state.buffers.scratch())?);
+            let alone = UnitStep { key: job.key, layout: &layout, unit, workers: 1, place: 0 };
+            state.first = Some(codec.begin(&alone, grad, memory, &mut state.buffers.scratch())?);
             Ok::<_, EncodeError>(())
         });
         begun.map_err(|error| job.explain(error))
@@ -92,13 +90,14 @@ impl<'g> Rounds<'g> {
         let layout = job.gradient.layout.as_ref();
         let mut sent = Contribution::default();
         for (unit, state) in job.units.iter().zip(units) {
+            let alone = UnitStep { key: job.key, layout: &layout, unit, workers: 1, place: 0 };
             let (mut next, mut rounds) = (state.first.take(), 0);
             while let Some(round) = next {
                 rounds += 1;
-                sent.bytes += round.payload_len * ELEMENT_BYTES;
+                sent.bytes += round.payload_len * round.reduction.element_bytes();
                 let mut memory = job.memory.as_mut().map(|memory| memory.slice(unit.range()));
                 let (codec, mean) = (codec.rounds_of(unit), &mut mean[unit.range()]);
-                next = codec.advance(&layout, round, &mut state.buffers.scratch(), 1, mean, memory.as_mut());
+                next = codec.advance(&alone, round, &mut state.buffers.scratch(), mean, memory.as_mut());
             }
             sent.rounds = sent.rounds.max(rounds);
         }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::group::Group;
 use super::path::Hop;
-use super::reduce::{Reduce, segment};
+use super::reduce::{Holders, Reduce, segment};
 use crate::derived::Kind;
 use crate::error::TransportError;
 use crate::rank::{Membership, Rank};
@@ -116,8 +116,12 @@ impl Owners {
 
     /// The elements of a vector that travel in a hop.
     fn travelling(&self, at: usize, data: &Reduce<'_>) -> Range<usize> {
+        let share = |from: usize, segment| {
+            data.held(Holders { first: from, count: 1, world: self.group.world() }, segment)
+        };
         match self.turn(at) {
-            Some((Turn::SendShare, cut, to)) => self.segment(data, cut, to),
+            Some((Turn::SendShare, cut, to)) => share(self.group.me, self.segment(data, cut, to)),
+            Some((Turn::TakeShare, cut, from)) => share(from, self.segment(data, cut, self.group.me)),
             Some((Turn::TakeSum, cut, from)) => self.segment(data, cut, from),
             Some((_, cut, _)) => self.segment(data, cut, self.group.me),
             None => 0..0,
@@ -142,6 +146,7 @@ impl Owners {
         let into = self.travelling(at, data);
         match self.turn(at) {
             Some((Turn::TakeSum, ..)) => data.replace(into, incoming),
+            Some(_) if data.is_copy() => data.replace(into, incoming),
             Some((_, cut, from)) => self.sum_in_order(data, (cut, into), from, incoming),
             None => {}
         }

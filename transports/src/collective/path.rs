@@ -18,14 +18,22 @@ pub(crate) enum Hop {
 /// The hops of one rank, which are made one after the other.
 #[derive(Debug)]
 pub(crate) enum Path {
-    Ring(Ring),
+    /// With the number of its first hop.
+    Ring(Ring, usize),
     Tree(Tree),
 }
 
 impl Path {
-    /// Those of [`all_reduce`](super::all_reduce).
-    pub(crate) fn ring(rank: Rank, members: Membership, tag: Tag) -> Result<Self, TransportError> {
-        Ok(Self::Ring(Ring::of_all_reduce(Group::new(rank, members, tag)?, tag)))
+    /// Those of [`all_reduce`](super::all_reduce), of a [gather](Reduce::Gather) or of any other reduction.
+    pub(crate) fn ring(
+        rank: Rank,
+        members: Membership,
+        tag: Tag,
+        is_gather: bool,
+    ) -> Result<Self, TransportError> {
+        let ring = Ring::of_all_reduce(Group::new(rank, members, tag)?, tag);
+        let first = ring.first_hop(is_gather);
+        Ok(Self::Ring(ring, first))
     }
 
     /// Those of [`tree_all_reduce`](super::tree_all_reduce).
@@ -37,11 +45,13 @@ impl Path {
     /// takes in turn.
     pub(crate) fn hop(&self, at: usize) -> Result<Option<Hop>, TransportError> {
         match self {
-            Self::Ring(ring) if at / 2 == ring.hops() => Ok(None),
-            Self::Ring(ring) if at.is_multiple_of(2) => {
-                ring.target(at / 2).map(|(to, tag)| Some(Hop::Send { to, tag }))
+            Self::Ring(ring, first) if first + at / 2 == ring.hops() => Ok(None),
+            Self::Ring(ring, first) if at.is_multiple_of(2) => {
+                ring.target(first + at / 2).map(|(to, tag)| Some(Hop::Send { to, tag }))
             }
-            Self::Ring(ring) => ring.source(at / 2).map(|(from, tag)| Some(Hop::Take { from, tag })),
+            Self::Ring(ring, first) => {
+                ring.source(first + at / 2).map(|(from, tag)| Some(Hop::Take { from, tag }))
+            }
             Self::Tree(tree) => tree.hop(at),
         }
     }
@@ -49,7 +59,7 @@ impl Path {
     /// The longest message of any hop.
     pub(crate) fn most_bytes(&self, data: &Reduce<'_>) -> usize {
         let longest = match self {
-            Self::Ring(ring) => ring.longest_segment(data),
+            Self::Ring(ring, _) => ring.longest_segment(data),
             Self::Tree(_) => data.len(),
         };
         longest * data.element_bytes()
@@ -58,8 +68,8 @@ impl Path {
     /// Replaces what is in `out` by the message of a hop in which this rank sends.
     pub(crate) fn write(&self, at: usize, data: &Reduce<'_>, out: &mut Vec<u8>) {
         match self {
-            Self::Ring(ring) => ring.write(at / 2, data, out),
-            Self::Tree(tree) => tree.write(data, out),
+            Self::Ring(ring, first) => ring.write(first + at / 2, data, out),
+            Self::Tree(tree) => tree.write(at, data, out),
         }
     }
 
@@ -71,7 +81,7 @@ impl Path {
         incoming: &[u8],
     ) -> Result<(), TransportError> {
         match self {
-            Self::Ring(ring) => ring.land(at / 2, data, incoming),
+            Self::Ring(ring, first) => ring.land(first + at / 2, data, incoming),
             Self::Tree(tree) => tree.land(at, data, incoming),
         }
     }

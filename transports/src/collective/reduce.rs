@@ -33,6 +33,29 @@ pub enum Reduce<'a> {
     /// The sum of bytes modulo 256, counts of votes: it wraps. Callers prove that theirs does not overflow;
     /// the order does not matter.
     SumU8(&'a mut [u8]),
+    /// The bytes of every rank: each has its own in the [segment] of its position. What it has in the others
+    /// does not matter, and does not travel.
+    Gather(&'a mut [u8]),
+    /// The bytes of the rank at that position. What others have does not matter, and does not travel. Without
+    /// such a position, all ranks end with the same bytes, whosever.
+    Broadcast(&'a mut [u8], usize),
+}
+
+/// Neighbours around the ring whose vectors a partial result holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Holders {
+    /// The first position.
+    pub(super) first: usize,
+    /// How many there are.
+    pub(super) count: usize,
+    /// All positions.
+    pub(super) world: usize,
+}
+
+impl Holders {
+    fn has(&self, position: usize) -> bool {
+        (position + self.world - self.first) % self.world < self.count
+    }
 }
 
 /// The larger of two values, in either order the same: a NaN wins and becomes the quiet NaN 0x7fc00000, and
@@ -59,7 +82,7 @@ impl Reduce<'_> {
             Self::SumF32(data, _) | Self::MaxF32(data) => data.len(),
             Self::SumI32(data) | Self::MinI32(data) => data.len(),
             Self::And(data) => data.len(),
-            Self::SumU8(data) => data.len(),
+            Self::SumU8(data) | Self::Gather(data) | Self::Broadcast(data, _) => data.len(),
         }
     }
 
@@ -72,8 +95,27 @@ impl Reduce<'_> {
     pub fn element_bytes(&self) -> usize {
         match self {
             Self::SumF32(_, Wire::Bf16) => 2,
-            Self::SumU8(_) => 1,
+            Self::SumU8(_) | Self::Gather(_) | Self::Broadcast(..) => 1,
             _ => 4,
+        }
+    }
+
+    /// Whether values are only copied, so that a partial result of some ranks may be a part of the vector.
+    pub(super) fn is_copy(&self) -> bool {
+        matches!(self, Self::Gather(_) | Self::Broadcast(..))
+    }
+
+    /// The elements of `range` that a partial result of these ranks has: all of a sum.
+    pub(super) fn held(&self, by: Holders, range: Range<usize>) -> Range<usize> {
+        match self {
+            Self::Gather(data) => {
+                let cut = |position: usize| segment(data.len(), by.world, position).start;
+                let (first, end) = (cut(by.first), cut(by.first + by.count));
+                let first = range.start.max(first).min(range.end);
+                first..range.end.min(end).max(first)
+            }
+            Self::Broadcast(_, from) if !by.has(*from) => range.start..range.start,
+            _ => range,
         }
     }
 
@@ -105,7 +147,9 @@ impl Reduce<'_> {
             Self::SumF32(data, _) | Self::MaxF32(data) => data.copy_within(range, front),
             Self::SumI32(data) | Self::MinI32(data) => data.copy_within(range, front),
             Self::And(data) => data.copy_within(range, front),
-            Self::SumU8(data) => data.copy_within(range, front),
+            Self::SumU8(data) | Self::Gather(data) | Self::Broadcast(data, _) => {
+                data.copy_within(range, front)
+            }
         }
     }
 
@@ -143,7 +187,9 @@ impl Loop for Write<'_, '_> {
             }
             Reduce::SumI32(data) | Reduce::MinI32(data) => put(out, &data[range], i32::to_le_bytes),
             Reduce::And(data) => put(out, &data[range], u32::to_le_bytes),
-            Reduce::SumU8(data) => out.copy_from_slice(&data[range]),
+            Reduce::SumU8(data) | Reduce::Gather(data) | Reduce::Broadcast(data, _) => {
+                out.copy_from_slice(&data[range]);
+            }
         }
     }
 }
@@ -178,6 +224,7 @@ impl Loop for Fold<'_, '_> {
             }
             Reduce::And(data) => merge(&mut data[range], incoming, |b, own| own & u32::from_le_bytes(b)),
             Reduce::SumU8(data) => merge(&mut data[range], incoming, |[b], own: u8| own.wrapping_add(b)),
+            Reduce::Gather(data) | Reduce::Broadcast(data, _) => data[range].copy_from_slice(incoming),
         }
     }
 }
@@ -201,6 +248,7 @@ impl Loop for FoldFront<'_, '_> {
             Reduce::MinI32(data) => merge_front(data, (front, range), i32::min),
             Reduce::And(data) => merge_front(data, (front, range), |front, own| front & own),
             Reduce::SumU8(data) => merge_front(data, (front, range), u8::wrapping_add),
+            Reduce::Gather(_) | Reduce::Broadcast(..) => {}
         }
     }
 }
@@ -228,7 +276,9 @@ impl Loop for Replace<'_, '_> {
                 merge(&mut data[range], incoming, |b, _| i32::from_le_bytes(b));
             }
             Reduce::And(data) => merge(&mut data[range], incoming, |b, _| u32::from_le_bytes(b)),
-            Reduce::SumU8(data) => data[range].copy_from_slice(incoming),
+            Reduce::SumU8(data) | Reduce::Gather(data) | Reduce::Broadcast(data, _) => {
+                data[range].copy_from_slice(incoming);
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::group::{Endpoint, Group};
-use super::reduce::{Reduce, segment};
+use super::reduce::{Holders, Reduce, segment};
 use crate::derived::Kind;
 use crate::error::TransportError;
 use crate::rank::{Rank, RankSet};
@@ -26,7 +26,8 @@ impl Buffers {
 
 /// One rank's view of a reduction around the ring of the members, hop by hop. In each hop the rank sends one
 /// segment to the next member and receives another from the previous one. In the first N−1 hops segments are
-/// summed. An all-reduce has N−1 more hops, in which the sums travel around the ring.
+/// summed. An all-reduce has N−1 more hops, in which the sums travel around the ring. A gather has nothing to
+/// sum, and begins with those.
 #[derive(Debug)]
 pub(crate) struct Ring {
     group: Group,
@@ -50,6 +51,11 @@ impl Ring {
         if matches!(self.kind, Kind::AllReduce) { 2 * self.sums() } else { self.sums() }
     }
 
+    /// The number of the first hop.
+    pub(super) fn first_hop(&self, is_gather: bool) -> usize {
+        if is_gather { self.sums() } else { 0 }
+    }
+
     /// The elements of the segment that lies `behind` places before this rank's own.
     fn segment(&self, data: &Reduce<'_>, behind: usize) -> Range<usize> {
         let world = self.group.world();
@@ -67,9 +73,20 @@ impl Ring {
         if hop < self.sums() { hop + 1 } else { hop - self.sums() }
     }
 
+    /// What travels of a segment in a hop, from the position that lies `behind` places before this rank's.
+    fn travelling(&self, hop: usize, data: &Reduce<'_>, behind: usize) -> Range<usize> {
+        let segment = self.segment(data, self.away(hop) + behind);
+        if hop >= self.sums() {
+            return segment;
+        }
+        let world = self.group.world();
+        let first = (self.group.me + 2 * world - hop - behind) % world;
+        data.held(Holders { first, count: hop + 1, world }, segment)
+    }
+
     /// Replaces what is in `out` by the segment to send in a hop.
     pub(super) fn write(&self, hop: usize, data: &Reduce<'_>, out: &mut Vec<u8>) {
-        data.write(self.segment(data, self.away(hop)), out);
+        data.write(self.travelling(hop, data, 0), out);
     }
 
     /// The receiver and the tag of the segment that is sent in a hop.
@@ -89,7 +106,7 @@ impl Ring {
         data: &mut Reduce<'_>,
         incoming: &[u8],
     ) -> Result<(), TransportError> {
-        let into = self.segment(data, self.away(hop) + 1);
+        let into = self.travelling(hop, data, 1);
         require_len(self.source(hop)?, into.len() * data.element_bytes(), incoming.len())?;
         if hop < self.sums() {
             data.fold(into, incoming);
@@ -110,7 +127,7 @@ impl Ring {
         scratch: &mut Buffers,
         deadline: Deadline,
     ) -> Result<(), TransportError> {
-        for hop in 0..self.hops() {
+        for hop in self.first_hop(matches!(data, Reduce::Gather(_)))..self.hops() {
             let (to, tag) = self.target(hop)?;
             self.write(hop, data, &mut scratch.outgoing);
             transport.send(to, tag, &scratch.outgoing, deadline)?;

@@ -1,8 +1,10 @@
 //! Barrier, broadcast and all-reduce along trees: few hops, for short vectors and slow messages.
 
+use std::ops::Range;
+
 use super::group::{Endpoint, Group};
 use super::path::Hop;
-use super::reduce::Reduce;
+use super::reduce::{Holders, Reduce};
 use super::ring::{Buffers, require_len};
 use crate::derived::Kind;
 use crate::error::TransportError;
@@ -100,7 +102,7 @@ pub fn tree_all_reduce<T: Endpoint + ?Sized>(
             None => break,
             Some(Hop::Send { to, tag }) => {
                 if tree.is_first_down(at) || tree.is_up(at) {
-                    tree.write(&data, &mut scratch.outgoing);
+                    tree.write(at, &data, &mut scratch.outgoing);
                 }
                 transport.send(to, tag, &scratch.outgoing, deadline)?;
             }
@@ -170,9 +172,17 @@ impl Tree {
         at == self.children + self.up()
     }
 
-    /// Replaces what is in `out` by the vector.
-    pub(super) fn write(&self, data: &Reduce<'_>, out: &mut Vec<u8>) {
-        data.write(0..data.len(), out);
+    /// What a position has of the vector once it has heard of its children in the first `levels` hops.
+    fn held(&self, data: &Reduce<'_>, first: usize, levels: usize) -> Range<usize> {
+        let world = self.group.world();
+        let count = (1 << levels).min(world - first);
+        data.held(Holders { first, count, world }, 0..data.len())
+    }
+
+    /// Replaces what is in `out` by what is sent of the vector in a hop.
+    pub(super) fn write(&self, at: usize, data: &Reduce<'_>, out: &mut Vec<u8>) {
+        let is_up = self.is_up(at);
+        data.write(if is_up { self.held(data, self.group.me, self.top) } else { 0..data.len() }, out);
     }
 
     /// Handles the vector that was received in a hop.
@@ -183,14 +193,16 @@ impl Tree {
         incoming: &[u8],
     ) -> Result<(), TransportError> {
         let all = 0..data.len();
+        let is_up = at < self.children;
+        let into = if is_up { self.held(data, self.group.me + (1 << at), at) } else { all.clone() };
         if let Some(Hop::Take { from, tag }) = self.hop(at)? {
-            require_len((from, tag), data.len() * data.element_bytes(), incoming.len())?;
+            require_len((from, tag), into.len() * data.element_bytes(), incoming.len())?;
         }
-        if at >= self.children {
-            data.replace(all, incoming);
+        if !is_up {
+            data.replace(into, incoming);
             return Ok(());
         }
-        data.fold(all.clone(), incoming);
+        data.fold(into, incoming);
         if at + 1 == self.children && self.group.me == 0 {
             data.settle(all);
         }

@@ -15,6 +15,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "a maximum keeps NaN and the sign of zero", run: max },
     Check { name: "a minimum and a conjunction of masks are those of all ranks", run: min_and_masks },
     Check { name: "counts of votes are those of all ranks", run: votes },
+    Check { name: "what one rank has, and what all have, reaches all", run: copies },
     Check { name: "scalars are agreed on bit for bit, over ranks ascending", run: scalars },
     Check { name: "scalars of other types, folds or numbers are an error", run: other_scalars },
     Check { name: "a reduce-scatter leaves each rank its own segment", run: reduce_scatter },
@@ -120,6 +121,32 @@ fn votes(peer: &mut Peer<'_>) {
         tree_all_reduce(peer.transport, tag, Reduce::SumU8(&mut tree), &mut Buffers::new(), patience())
             .unwrap();
         assert_same([ring, tree], [expected.clone(), expected], inputs, peer);
+    });
+}
+
+/// Whatever a rank has in the places of others.
+fn copies(peer: &mut Peer<'_>) {
+    for_each_length(peer, |peer, step, inputs| {
+        let (world, me) = (peer.world(), peer.position());
+        let own = |position| inputs.i32(position).iter().map(|&value| value as u8).collect::<Vec<u8>>();
+        let part = |position| segment(inputs.len, world, position);
+        let gathered: Vec<u8> =
+            (0..world).flat_map(|position| own(position)[part(position)].to_vec()).collect();
+        let (mut ring, mut tree) = (own(me), own(me));
+        all_reduce(peer, step, Reduce::Gather(&mut ring));
+        let tag = peer.tag(step).chunk(1);
+        let by_tree = Reduce::Gather(&mut tree);
+        tree_all_reduce(peer.transport, tag, by_tree, &mut Buffers::new(), patience()).unwrap();
+        assert_same([ring, tree], [gathered.clone(), gathered], inputs, peer);
+        for from in 0..world {
+            let (mut ring, mut tree) = (own(me), own(me));
+            let [first, second] = [0, 1].map(|way| peer.tag(step).chunk(2 + 2 * from as u32 + way));
+            let by_ring = Reduce::Broadcast(&mut ring, from);
+            collective::all_reduce(peer.transport, first, by_ring, &mut Buffers::new(), patience()).unwrap();
+            let by_tree = Reduce::Broadcast(&mut tree, from);
+            tree_all_reduce(peer.transport, second, by_tree, &mut Buffers::new(), patience()).unwrap();
+            assert_same([ring, tree], [own(from), own(from)], inputs, peer);
+        }
     });
 }
 
@@ -307,7 +334,8 @@ fn native(peer: &mut Peer<'_>) {
         let mask =
             |position: usize| inputs.i32(position).into_iter().map(i32::cast_unsigned).collect::<Vec<_>>();
         let (mut least, mut masks) = (inputs.i32(position), mask(position));
-        let mut votes: Vec<u8> = mask(position).iter().map(|&mask| mask as u8).collect();
+        let bytes = |position| mask(position).iter().map(|&mask| mask as u8).collect::<Vec<u8>>();
+        let [mut votes, mut gathered, mut sent] = [bytes(position), bytes(position), bytes(position)];
         let unsupported = [
             native_of(peer, step, 0, Reduce::SumF32(&mut sum, Wire::F32)),
             native_of(peer, step, 1, Reduce::SumF32(&mut rounded, Wire::Bf16)),
@@ -316,6 +344,8 @@ fn native(peer: &mut Peer<'_>) {
             native_of(peer, step, 4, Reduce::MinI32(&mut least)),
             native_of(peer, step, 5, Reduce::And(&mut masks)),
             native_of(peer, step, 6, Reduce::SumU8(&mut votes)),
+            native_of(peer, step, 7, Reduce::Gather(&mut gathered)),
+            native_of(peer, step, 8, Reduce::Broadcast(&mut sent, 0)),
         ];
         assert!(unsupported.iter().all(|none| *none == unsupported[0]), "all reductions, or none");
         if unsupported[0] {
@@ -333,6 +363,9 @@ fn native(peer: &mut Peer<'_>) {
             assert_eq!(least[at], ints_of_all.iter().map(|values| values[at]).min().unwrap());
             let counts = masks_of_all.iter().map(|values| values[at] as u8);
             assert_eq!(votes[at], counts.fold(0, u8::wrapping_add));
+            let owner =
+                (0..peer.world()).find(|&owner| segment(inputs.len, peer.world(), owner).contains(&at));
+            assert_eq!([gathered[at], sent[at]], [bytes(owner.unwrap())[at], bytes(0)[at]]);
             assert_eq!(masks[at], masks_of_all.iter().fold(u32::MAX, |all, values| all & values[at]));
         }
     });

@@ -4,7 +4,7 @@
 
 use gradwire::arithmetic::first_non_finite;
 use gradwire::plan::Plan;
-use gradwire::rounds::Round;
+use gradwire::rounds::{Reduction, Round};
 use gradwire::{DecodeError, Grad, Memory, Unit};
 
 use super::entry::Entry;
@@ -81,7 +81,7 @@ impl AllReduce {
     fn path(&self, step: &Step<'_>, round: &Round) -> Result<Option<Path>, TransportError> {
         let (rank, members, tag) = (step.rank(), step.port.members().clone(), tag_of(step, round));
         match self.order {
-            Order::Ring => Path::ring(rank, members, tag).map(Some),
+            Order::Ring => Path::ring(rank, members, tag, round.reduction == Reduction::Gather).map(Some),
             Order::Tree => Path::tree(rank, members, tag).map(Some),
             Order::Native => Ok(None),
         }

@@ -1,8 +1,8 @@
 //! What one unit contributes to sums: its rounds, from the start of a step to its mean.
 
 use gradwire::plan::Plan;
-use gradwire::rounds::{Payload, Reduction, Round, RoundBuffers};
-use gradwire::{Grad, Memory, Unit};
+use gradwire::rounds::{Payload, Reduction, Round, RoundBuffers, UnitStep};
+use gradwire::{Grad, LayoutRef, Memory, Unit};
 
 use super::error::ExchangeError;
 use super::means::Means;
@@ -44,15 +44,15 @@ impl UnitRounds {
         memory: Option<&Memory<'_>>,
     ) -> Result<usize, ExchangeError> {
         let (plan, layout) = (step.plan, step.layout.as_ref());
-        let codec = plan.rounds_of(unit);
-        self.buffers.grow(codec.round_scratch_len(unit.len));
+        let (codec, of) = (plan.rounds_of(unit), unit_step(step, &layout, unit));
+        self.buffers.grow(codec.round_scratch_len(&layout, unit, of.workers));
         let mut scratch = self.buffers.scratch();
         let first = if let Some((selection, at)) = step.selected {
-            selection.begin(at, &layout, unit, &mut scratch)?
+            selection.begin(at, &of, &mut scratch)?
         } else {
             let memory = memory.filter(|_| plan.lends_to(unit));
             let memory = memory.map(|memory| memory.view(unit.range()));
-            codec.begin(step.key, &layout, unit, grad, memory, &mut scratch)?
+            codec.begin(&of, grad, memory, &mut scratch)?
         };
         (self.first, self.round) = (Some(first), Some(first));
         Ok(codec.held(unit.len))
@@ -92,12 +92,12 @@ impl UnitRounds {
         memory: &mut Option<&mut Memory<'_>>,
     ) -> usize {
         let Some(round) = self.round else { return 0 };
-        let (layout, workers) = (step.layout.as_ref(), step.members().len() as u32);
+        let layout = step.layout.as_ref();
         let memory = memory.as_deref_mut().filter(|_| step.plan.lends_to(unit));
         let mut memory = memory.map(|memory| memory.slice(unit.range()));
         let (scratch, mean) = (&mut self.buffers.scratch(), mean.of(unit.id, unit.range()));
-        let codec = step.plan.rounds_of(unit);
-        self.round = codec.advance(&layout, round, scratch, workers, mean, memory.as_mut());
+        let (codec, of) = (step.plan.rounds_of(unit), unit_step(step, &layout, unit));
+        self.round = codec.advance(&of, round, scratch, mean, memory.as_mut());
         round.payload_len * element_bytes(&round, wire)
     }
 
@@ -111,11 +111,17 @@ impl UnitRounds {
     }
 }
 
+/// What the rounds of a unit are told about the step.
+fn unit_step<'s>(step: &Step<'_>, layout: &'s LayoutRef<'s>, unit: &'s Unit) -> UnitStep<'s> {
+    let members = step.port.members();
+    let place = members.ranks.position(step.rank()).unwrap_or(0) as u32;
+    UnitStep { key: step.key, layout, unit, workers: members.world() as u32, place }
+}
+
 fn element_bytes(round: &Round, wire: Wire) -> usize {
     match round.reduction {
         Reduction::SumF32 if wire == Wire::Bf16 => 2,
-        Reduction::SumU8 => 1,
-        _ => 4,
+        reduction => reduction.element_bytes(),
     }
 }
 
@@ -128,6 +134,8 @@ fn reduce_of<'p>(round: &Round, payload: Payload<'p>, wire: Wire) -> Result<Redu
         (Reduction::MinI32, Payload::I32(data)) => Ok(Reduce::MinI32(data)),
         (Reduction::And, Payload::U32(data)) => Ok(Reduce::And(data)),
         (Reduction::SumU8, Payload::Bytes(data)) => Ok(Reduce::SumU8(data)),
+        (Reduction::Gather, Payload::Bytes(data)) => Ok(Reduce::Gather(data)),
+        (Reduction::Broadcast { from }, Payload::Bytes(data)) => Ok(Reduce::Broadcast(data, from as usize)),
         _ => Err(TransportError::Unsupported { operation: "reduction of this kind" }),
     }
 }
@@ -148,5 +156,7 @@ mod tests {
         assert_eq!(refused(Reduction::MinI32, Payload::U32(&mut [1])), expected);
         assert_eq!(refused(Reduction::SumI32, Payload::Bytes(&mut [1])), expected);
         assert_eq!(refused(Reduction::SumU8, Payload::U32(&mut [1])), expected);
+        assert_eq!(refused(Reduction::Gather, Payload::F32(&mut [1.0])), expected);
+        assert_eq!(refused(Reduction::Broadcast { from: 0 }, Payload::U32(&mut [1])), expected);
     }
 }

@@ -312,8 +312,8 @@ impl Transport for MpiTransport {
     }
 
     /// The library makes sums of f32, bfloat16 and i32. The ring makes all others: maxima, because MPI has no
-    /// such rules for NaN; and minima, conjunctions and counts of votes, because they are short. The bytes
-    /// are counted as those of a ring, because the library does not report the bytes that it sends.
+    /// such rules for NaN; and minima, conjunctions, counts of votes and copies, because they are short. The
+    /// bytes are counted as those of a ring, because the library does not report the bytes that it sends.
     fn native_all_reduce(
         &mut self,
         tag: Tag,
@@ -336,7 +336,7 @@ impl Transport for MpiTransport {
                 self.narrow = narrow;
             }
             Reduce::SumI32(data) => self.sum(Loan::i32(data), tag, deadline),
-            exact @ (Reduce::MaxF32(_) | Reduce::MinI32(_) | Reduce::And(_) | Reduce::SumU8(_)) => {
+            exact => {
                 let mut scratch = std::mem::take(&mut self.scratch);
                 let result = collective::all_reduce(self, tag, exact, &mut scratch, deadline);
                 self.scratch = scratch;

@@ -5,6 +5,8 @@
 //! `SIMULATE_SEED` runs a single one. A schedule that breaks a rule panics with its route and seed.
 
 mod gossip;
+#[path = "../common/led.rs"]
+mod led;
 mod library;
 mod network;
 mod rules;
@@ -24,6 +26,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 fn run(case: &Case) {
+    led::spec("x:led");
     let is_complete = |seen: &rules::Seen| seen.is_complete(case);
     run_all(case.name, |seed| Schedule::new(case, seed).run(), is_complete);
 }
@@ -89,13 +92,17 @@ routes! { false =>
     ring_of_groups: "v=none; randomk:density=0.3,unit=tensor", AllReduce { wire: F32 }, 1e-5;
     ring_bf16: "none", AllReduce { wire: Bf16 }, 0.07;
     ring_of_two_rounds: "maxnorm:bits=6,unit=tensor", AllReduce { wire: F32 }, 1.0;
+    ring_of_copies: "x:led:unit=tensor", AllReduce { wire: Bf16 }, 1e-5;
     tree: "randomk:density=0.3,unit=tensor", Tree { wire: F32 }, 1e-5;
+    tree_of_copies: "x:led", Tree { wire: Bf16 }, 1e-5;
     owners: "none", Owners { wire: F32 }, 1e-5;
     owners_with_memory: "randomk:density=0.3,unit=tensor", Owners { wire: F32 }, 1e-5;
     owners_of_two_rounds: "maxnorm:bits=6,unit=tensor", Owners { wire: Bf16 }, 1.0;
+    owners_of_copies: "x:led:unit=tensor", Owners { wire: Bf16 }, 1e-5;
     native: "none", Native { wire: F32 }, 1e-5;
     native_with_memory: "randomk:density=0.3,unit=tensor", Native { wire: F32 }, 1e-5;
     native_of_two_rounds: "maxnorm:bits=6,unit=tensor", Native { wire: F32 }, 1.0;
+    native_of_copies: "x:led", Native { wire: F32 }, 1e-5;
     served: "topk:density=0.2,unit=tensor", server("none"), 1e-5;
     served_by_groups: "v=none; topk:density=0.3,unit=tensor", server("topk:density=0.4"), 1e-5;
     served_by_packets: "none:max_packet_bytes=64", server("none"), 1e-5;
@@ -109,5 +116,6 @@ routes! { true =>
     added_sums: "w=none; b=none; none", Owners { wire: F32 }, 1e-5;
     added_sums_with_memory: "randomk:density=0.3,unit=tensor", Owners { wire: F32 }, 1e-5;
     added_sums_of_groups: "v=none; randomk:density=0.3,unit=tensor", Owners { wire: F32 }, 1e-5;
+    added_copies: "x:led:unit=tensor", Owners { wire: F32 }, 1e-5;
     added_sums_of_two_rounds: "maxnorm:bits=6,unit=tensor", Owners { wire: Bf16 }, 1.0;
 }

@@ -6,6 +6,8 @@ mod conformance;
 mod exchange;
 mod flow;
 mod hostile;
+#[path = "../common/led.rs"]
+mod led;
 mod meeting;
 #[path = "../common/same_mean.rs"]
 mod same_mean;

@@ -216,15 +216,16 @@ pub unsafe extern "C" fn gw_encoder_free(encoder: *mut gw_encoder) -> gw_result 
 pub unsafe extern "C" fn gw_rounds_new(
     codec: *const gw_codec,
     layout: *const gw_layout,
+    workers: u32,
     rounds: *mut *mut gw_rounds,
 ) -> gw_result {
     // SAFETY: the caller's pointers are what the manual says.
     boundary(|| unsafe {
         let mut bytes = 0;
-        match gw_rounds_size(codec, layout, &raw mut bytes) {
-            GW_OK => {
-                allocate(bytes, rounds, |memory, size| gw_rounds_init(memory, size, codec, layout, rounds))
-            }
+        match gw_rounds_size(codec, layout, workers, &raw mut bytes) {
+            GW_OK => allocate(bytes, rounds, |memory, size| {
+                gw_rounds_init(memory, size, codec, layout, workers, rounds)
+            }),
             error => Err(error),
         }
     })

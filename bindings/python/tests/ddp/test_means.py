@@ -83,7 +83,7 @@ def replay(codec: gradwire.Codec, ranks: list[dict[str, Any]]) -> tuple[list[np.
         if codec.is_linear:
             both = [unit for unit in units if any(unit in one for one in used)]
             rounds = [
-                codec.begin(flats[rank], layout, memories[rank], step=step, seed=5, rank=rank, units=both)
+                codec.begin(flats[rank], layout, memories[rank], step=step, seed=5, rank=rank, workers=len(ranks), units=both)
                 for rank in range(len(ranks))
             ]
             for unit in zip(*rounds, strict=True):
@@ -94,7 +94,7 @@ def replay(codec: gradwire.Codec, ranks: list[dict[str, Any]]) -> tuple[list[np.
                         reduced = np.maximum(reduced, payload) if unit[0].reduction == "max" else reduced + payload
                     for one, payload in zip(unit, payloads, strict=True):
                         payload[:] = reduced
-                        one.advance(len(ranks))
+                        one.advance()
                 total[slice(*unit[0].range)] = unit[0].mean
         else:
             for rank, flat in enumerate(flats):

@@ -6,7 +6,7 @@ mod view;
 
 use crate::built::Full;
 use crate::codec::{
-    Body, Capabilities, Cut, EncodeUnit, Linear, Payload, Reduction, Round, UnitInput, begin_unit,
+    Body, Capabilities, Cut, EncodeUnit, Linear, Payload, Reduction, Round, UnitInput, UnitStep, begin_unit,
 };
 use crate::coding::values::{ValueFormat, narrow};
 use crate::corrected::Corrected;
@@ -16,7 +16,6 @@ use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
 use crate::kernels::{self, Isa};
 use crate::memory::{Memory, MemoryView};
-use crate::rng::key::StepKey;
 use crate::scratch::{LinearScratch, LinearScratchLen, Scratch, ScratchLen};
 #[cfg(feature = "parallel")]
 use crate::threads;
@@ -207,8 +206,8 @@ fn keep(format: ValueFormat, p: &[u32], residual: &mut [f32]) -> f32 {
 pub struct DenseSum;
 
 impl Linear for DenseSum {
-    fn round_scratch_len(&self, len: usize) -> LinearScratchLen {
-        LinearScratchLen { words: len, floats: len, ints: 0 }
+    fn round_scratch_len(&self, _: &LayoutRef<'_>, unit: &Unit, _: u32) -> LinearScratchLen {
+        LinearScratchLen { words: unit.len, floats: unit.len, ints: 0 }
     }
 
     fn held(&self, len: usize) -> usize {
@@ -217,14 +216,13 @@ impl Linear for DenseSum {
 
     fn begin(
         &self,
-        _key: StepKey,
-        _layout: &LayoutRef<'_>,
-        unit: &Unit,
+        step: &UnitStep<'_>,
         grad: Grad<'_>,
         memory: Option<MemoryView<'_>>,
         scratch: &mut LinearScratch<'_>,
     ) -> Result<Round, EncodeError> {
-        let needed = self.round_scratch_len(unit.len);
+        let unit = step.unit;
+        let needed = self.round_scratch_len(step.layout, unit, step.workers);
         match memory {
             Some(memory) => {
                 begin_unit(needed, unit, grad, Some(memory.residual), f32::INFINITY, scratch)?;
@@ -247,15 +245,14 @@ impl Linear for DenseSum {
 
     fn advance(
         &self,
-        _layout: &LayoutRef<'_>,
+        step: &UnitStep<'_>,
         round: Round,
         scratch: &mut LinearScratch<'_>,
-        contributors: u32,
         mean: &mut [f32],
         memory: Option<&mut Memory<'_>>,
     ) -> Option<Round> {
-        round.assert_mean(mean, contributors);
-        mean.iter_mut().zip(&*scratch.floats).for_each(|(mean, sum)| *mean = sum / contributors as f32);
+        round.assert_mean(mean, step.workers);
+        mean.iter_mut().zip(&*scratch.floats).for_each(|(mean, sum)| *mean = sum / step.workers as f32);
         if let Some(memory) = memory {
             memory.residual_mut().fill(0.0);
         }

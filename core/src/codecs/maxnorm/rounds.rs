@@ -3,7 +3,7 @@
 use super::MaxNorm;
 use super::scales::{Scales, signed};
 use crate::built::Full;
-use crate::codec::{EncodeUnit, Linear, Payload, Reduction, Round, begin_unit};
+use crate::codec::{EncodeUnit, Linear, Payload, Reduction, Round, UnitStep, begin_unit};
 use crate::coding::values::Rounding;
 use crate::corrected::BLOCK;
 use crate::error::EncodeError;
@@ -12,18 +12,13 @@ use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
 use crate::kernels::{self, Isa};
 use crate::memory::{Memory, MemoryView};
-use crate::rng::Stream;
 use crate::rng::key::StepKey;
 use crate::scratch::{LinearScratch, LinearScratchLen};
-
-/// Words of the state: the stream of the draws, and the number of workers.
-const STATE_WORDS: usize = 5;
 
 /// The words of the scratch memory.
 struct Parts<'s> {
     /// p of the unit, where [`Linear::abandon`] expects it.
     p: &'s mut [u32],
-    state: &'s mut [u32],
     /// With a density: the coordinates that are sent, ascending, and their values.
     indices: &'s mut [u32],
     chosen: &'s mut [u32],
@@ -35,10 +30,9 @@ impl<'s> Parts<'s> {
     fn of(codec: MaxNorm, words: &'s mut [u32], len: usize) -> Self {
         let [chosen, mask] = codec.lens(len);
         let (p, words) = words.split_at_mut(len);
-        let (state, words) = words.split_at_mut(STATE_WORDS);
         let (indices, words) = words.split_at_mut(chosen);
         let (chosen, words) = words.split_at_mut(chosen);
-        Self { p, state, indices, chosen, mask: &mut words[..mask] }
+        Self { p, indices, chosen, mask: &mut words[..mask] }
     }
 
     /// The values that are sent.
@@ -49,10 +43,6 @@ impl<'s> Parts<'s> {
     /// The coordinate of a value.
     fn coordinate(&self, i: usize) -> usize {
         self.indices.get(i).map_or(i, |&index| index as usize)
-    }
-
-    fn stream(&self) -> Stream {
-        Stream::from_words([[self.state[0], self.state[1]], [self.state[2], self.state[3]]])
     }
 
     /// Takes the block of this step.
@@ -113,11 +103,11 @@ impl MaxNorm {
 }
 
 impl Linear for MaxNorm {
-    fn round_scratch_len(&self, len: usize) -> LinearScratchLen {
-        let [chosen, mask] = self.lens(len);
-        let words = len.saturating_add(STATE_WORDS).saturating_add(chosen).saturating_add(chosen);
+    fn round_scratch_len(&self, _: &LayoutRef<'_>, unit: &Unit, _: u32) -> LinearScratchLen {
+        let [chosen, mask] = self.lens(unit.len);
+        let words = unit.len.saturating_add(chosen).saturating_add(chosen).saturating_add(mask);
         // With many workers a word holds a single field.
-        LinearScratchLen { words: words.saturating_add(mask), floats: 1, ints: self.count(len) }
+        LinearScratchLen { words, floats: 1, ints: self.count(unit.len) }
     }
 
     fn held(&self, len: usize) -> usize {
@@ -131,9 +121,7 @@ impl Linear for MaxNorm {
 
     fn begin(
         &self,
-        key: StepKey,
-        _layout: &LayoutRef<'_>,
-        unit: &Unit,
+        step: &UnitStep<'_>,
         grad: Grad<'_>,
         memory: Option<MemoryView<'_>>,
         scratch: &mut LinearScratch<'_>,
@@ -145,11 +133,10 @@ impl Linear for MaxNorm {
             return Err(EncodeError::MemoryRefused);
         }
         let residual = memory.map(|memory| memory.residual);
-        begin_unit(self.round_scratch_len(unit.len), unit, grad, residual, self.overflow_bound(), scratch)?;
+        let (unit, needed) = (step.unit, self.round_scratch_len(step.layout, step.unit, step.workers));
+        begin_unit(needed, unit, grad, residual, self.overflow_bound(), scratch)?;
         let mut parts = Parts::of(*self, scratch.words, unit.len);
-        let [[a, b], [c, d]] = key.rounding(unit.id).words();
-        parts.state.copy_from_slice(&[a, b, c, d, 0]);
-        parts.choose(key, unit);
+        parts.choose(step.key, unit);
         scratch.floats[0] = self.range_of(parts.values());
         Ok(Round { index: 0, reduction: Reduction::MaxF32, unit: *unit, payload_len: 1 })
     }
@@ -164,19 +151,15 @@ impl Linear for MaxNorm {
 
     fn advance(
         &self,
-        _layout: &LayoutRef<'_>,
+        step: &UnitStep<'_>,
         round: Round,
         scratch: &mut LinearScratch<'_>,
-        contributors: u32,
         mean: &mut [f32],
         memory: Option<&mut Memory<'_>>,
     ) -> Option<Round> {
-        round.assert_mean(mean, contributors);
+        let workers = step.workers;
+        round.assert_mean(mean, workers);
         let (mut parts, range) = (Parts::of(*self, scratch.words, round.unit.len), scratch.floats[0]);
-        if round.index == 0 {
-            parts.state[STATE_WORDS - 1] = contributors;
-        }
-        assert_eq!(parts.state[STATE_WORDS - 1], contributors, "all rounds have the same contributors");
         let next = Round { index: round.index + 1, ..round };
         if let (Reduction::MaxF32, Some(levels)) = (round.reduction, self.fine_levels()) {
             let mask = core::mem::take(&mut parts.mask);
@@ -185,16 +168,16 @@ impl Linear for MaxNorm {
         }
         let scales = self.scales(range, parts.mask);
         if round.reduction != Reduction::SumI32 {
-            let stream = (self.rounding == Rounding::Stochastic).then(|| parts.stream());
-            let payload_len = self.pack(parts.values(), &scales, stream.as_ref(), contributors, scratch.ints);
+            let draws = (self.rounding == Rounding::Stochastic).then(|| step.key.rounding(round.unit.id));
+            let payload_len = self.pack(parts.values(), &scales, draws.as_ref(), workers, scratch.ints);
             return Some(Round { reduction: Reduction::SumI32, payload_len, ..next });
         }
         if !parts.indices.is_empty() {
             mean.fill(0.0);
         }
         let sums = &scratch.ints[..round.payload_len];
-        self.for_each_sum(sums, parts.values().len(), contributors, |i, sum| {
-            mean[parts.coordinate(i)] = scales.scale_at(i) * sum as f32 / contributors as f32;
+        self.for_each_sum(sums, parts.values().len(), workers, |i, sum| {
+            mean[parts.coordinate(i)] = scales.scale_at(i) * sum as f32 / workers as f32;
         });
         if let Some(memory) = memory {
             parts.keep(&scales, memory);

@@ -7,7 +7,9 @@ mod by_unit;
 mod spelling;
 
 use crate::built::Full;
-use crate::codec::{Capabilities, EncodeUnit, Linear, Payload, Reduction, Round, UnitInput, begin_unit};
+use crate::codec::{
+    Capabilities, EncodeUnit, Linear, Payload, Reduction, Round, UnitInput, UnitStep, begin_unit,
+};
 use crate::codecs::dense::Dense;
 use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
@@ -15,7 +17,6 @@ use crate::gradient::layout::{LayoutRef, TensorRef};
 use crate::gradient::unit::Unit;
 use crate::kernels::{self, Isa};
 use crate::memory::{Keeper, Memory, MemoryView, StateLen};
-use crate::rng::key::StepKey;
 use crate::scratch::{LinearScratch, LinearScratchLen, Scratch, ScratchLen};
 use crate::wire::writer::Writer;
 use core::ops::Range;
@@ -231,8 +232,8 @@ struct Placed {
 /// payload at the front, the second at the end. Abandoning a step leaves the warm start as it is, because the
 /// next step can begin with any Q.
 impl Linear for Placed {
-    fn round_scratch_len(&self, len: usize) -> LinearScratchLen {
-        self.codec.round_scratch_len(len)
+    fn round_scratch_len(&self, layout: &LayoutRef<'_>, unit: &Unit, workers: u32) -> LinearScratchLen {
+        self.codec.round_scratch_len(layout, unit, workers)
     }
 
     fn held(&self, len: usize) -> usize {
@@ -241,9 +242,7 @@ impl Linear for Placed {
 
     fn begin(
         &self,
-        key: StepKey,
-        layout: &LayoutRef<'_>,
-        unit: &Unit,
+        step: &UnitStep<'_>,
         grad: Grad<'_>,
         memory: Option<MemoryView<'_>>,
         scratch: &mut LinearScratch<'_>,
@@ -251,9 +250,11 @@ impl Linear for Placed {
         Full::build().ok_or(EncodeError::NotBuilt)?;
         let memory = memory.ok_or(EncodeError::MemoryIncomplete)?;
         let last = memory.factors.get(self.factors.clone()).ok_or(EncodeError::MemoryIncomplete)?;
-        begin_unit(self.round_scratch_len(unit.len), unit, grad, Some(memory.residual), BOUND, scratch)?;
+        let (layout, unit) = (step.layout, step.unit);
+        let needed = self.round_scratch_len(layout, unit, step.workers);
+        begin_unit(needed, unit, grad, Some(memory.residual), BOUND, scratch)?;
         let p = &scratch.words[..unit.len];
-        let (draws, is_whole) = (key.shared_selection(unit.id), key.step < self.codec.start);
+        let (draws, is_whole) = (step.key.shared_selection(unit.id), step.key.step < self.codec.start);
         let blocks = || self.codec.blocks(layout, unit, is_whole);
         let (first, q) = split(&mut scratch.floats[..unit.len], blocks().q_len());
         let mut payload_len = 0;
@@ -279,19 +280,18 @@ impl Linear for Placed {
 
     fn advance(
         &self,
-        layout: &LayoutRef<'_>,
+        step: &UnitStep<'_>,
         round: Round,
         scratch: &mut LinearScratch<'_>,
-        contributors: u32,
         mean: &mut [f32],
         memory: Option<&mut Memory<'_>>,
     ) -> Option<Round> {
-        round.assert_mean(mean, contributors);
+        round.assert_mean(mean, step.workers);
         let Payload::F32(sum) = self.payload(&round, scratch) else { return None };
-        sum.iter_mut().for_each(|sum| *sum /= contributors as f32);
+        sum.iter_mut().for_each(|sum| *sum /= step.workers as f32);
         // Factors have fewer elements than their matrix, so a payload as long as the unit holds no factors.
         let is_whole = round.index == 0 && round.payload_len == round.unit.len;
-        let blocks = || self.codec.blocks(layout, &round.unit, is_whole);
+        let blocks = || self.codec.blocks(step.layout, &round.unit, is_whole);
         let p = &scratch.words[..round.unit.len];
         let q_len = blocks().q_len();
         let (first, q) = split(&mut scratch.floats[..round.unit.len], q_len);
@@ -322,9 +322,9 @@ impl Linear for Placed {
 }
 
 impl Linear for PowerSgd {
-    fn round_scratch_len(&self, len: usize) -> LinearScratchLen {
+    fn round_scratch_len(&self, _: &LayoutRef<'_>, unit: &Unit, _: u32) -> LinearScratchLen {
         // Both factors of a matrix together have fewer elements than the matrix.
-        LinearScratchLen { words: len, floats: len, ints: 0 }
+        LinearScratchLen { words: unit.len, floats: unit.len, ints: 0 }
     }
 
     fn held(&self, len: usize) -> usize {
@@ -333,14 +333,12 @@ impl Linear for PowerSgd {
 
     fn begin(
         &self,
-        key: StepKey,
-        layout: &LayoutRef<'_>,
-        unit: &Unit,
+        step: &UnitStep<'_>,
         grad: Grad<'_>,
         memory: Option<MemoryView<'_>>,
         scratch: &mut LinearScratch<'_>,
     ) -> Result<Round, EncodeError> {
-        self.placed(layout, unit).begin(key, layout, unit, grad, memory, scratch)
+        self.placed(step.layout, step.unit).begin(step, grad, memory, scratch)
     }
 
     fn payload<'s>(&self, round: &Round, scratch: &'s mut LinearScratch<'_>) -> Payload<'s> {
@@ -349,14 +347,13 @@ impl Linear for PowerSgd {
 
     fn advance(
         &self,
-        layout: &LayoutRef<'_>,
+        step: &UnitStep<'_>,
         round: Round,
         scratch: &mut LinearScratch<'_>,
-        contributors: u32,
         mean: &mut [f32],
         memory: Option<&mut Memory<'_>>,
     ) -> Option<Round> {
-        self.placed(layout, &round.unit).advance(layout, round, scratch, contributors, mean, memory)
+        self.placed(step.layout, &round.unit).advance(step, round, scratch, mean, memory)
     }
 }
 

@@ -9,7 +9,7 @@ mod view;
 #[cfg(feature = "alloc")]
 use crate::codec::MultiLevel;
 use crate::codec::{
-    Body, Capabilities, EncodeUnit, Law, Linear, Payload, Reduction, Round, UnitInput, begin_unit,
+    Body, Capabilities, EncodeUnit, Law, Linear, Payload, Reduction, Round, UnitInput, UnitStep, begin_unit,
 };
 use crate::coding::values::ValueFormat;
 use crate::error::EncodeError;
@@ -198,8 +198,8 @@ fn commit(p: &[u32], indices: &[u32], memory: &mut Memory<'_>) {
 
 /// One round, a sum of f32: the values at the shared coordinates.
 impl Linear for RandomK {
-    fn round_scratch_len(&self, len: usize) -> LinearScratchLen {
-        let k = self.density.count(len);
+    fn round_scratch_len(&self, _: &LayoutRef<'_>, unit: &Unit, _: u32) -> LinearScratchLen {
+        let (len, k) = (unit.len, self.density.count(unit.len));
         LinearScratchLen {
             words: len.saturating_add(k).saturating_add(bitmap_words(len)),
             floats: k,
@@ -213,19 +213,18 @@ impl Linear for RandomK {
 
     fn begin(
         &self,
-        key: StepKey,
-        _layout: &LayoutRef<'_>,
-        unit: &Unit,
+        step: &UnitStep<'_>,
         grad: Grad<'_>,
         memory: Option<MemoryView<'_>>,
         scratch: &mut LinearScratch<'_>,
     ) -> Result<Round, EncodeError> {
         let residual = memory.map(|memory| memory.residual);
-        begin_unit(self.round_scratch_len(unit.len), unit, grad, residual, self.bound(), scratch)?;
+        let (unit, needed) = (step.unit, self.round_scratch_len(step.layout, step.unit, step.workers));
+        begin_unit(needed, unit, grad, residual, self.bound(), scratch)?;
         let k = self.density.count(unit.len);
         let (p, words) = scratch.words.split_at_mut(unit.len);
         let (indices, words) = words.split_at_mut(k);
-        sample(&key.shared_selection(unit.id), unit.len, indices, &mut words[..bitmap_words(unit.len)]);
+        sample(&step.key.shared_selection(unit.id), unit.len, indices, &mut words[..bitmap_words(unit.len)]);
         let factor = self.factor(k, unit.len);
         for (value, &index) in scratch.floats.iter_mut().zip(&*indices) {
             *value = f32::from_bits(p[index as usize]) * factor;
@@ -239,19 +238,18 @@ impl Linear for RandomK {
 
     fn advance(
         &self,
-        _layout: &LayoutRef<'_>,
+        step: &UnitStep<'_>,
         round: Round,
         scratch: &mut LinearScratch<'_>,
-        contributors: u32,
         mean: &mut [f32],
         memory: Option<&mut Memory<'_>>,
     ) -> Option<Round> {
-        round.assert_mean(mean, contributors);
+        round.assert_mean(mean, step.workers);
         let (p, words) = scratch.words.split_at(round.unit.len);
         let indices = &words[..round.payload_len];
         mean.fill(0.0);
         for (&index, &sum) in indices.iter().zip(&*scratch.floats) {
-            mean[index as usize] = sum / contributors as f32;
+            mean[index as usize] = sum / step.workers as f32;
         }
         if let Some(memory) = memory {
             commit(p, indices, memory);

@@ -6,7 +6,9 @@ mod sketched;
 mod spelling;
 
 use crate::built::Full;
-use crate::codec::{Capabilities, EncodeUnit, Law, Linear, Payload, Reduction, Round, UnitInput, begin_unit};
+use crate::codec::{
+    Capabilities, EncodeUnit, Law, Linear, Payload, Reduction, Round, UnitInput, UnitStep, begin_unit,
+};
 use crate::codecs::dense::{Dense, DenseSum};
 use crate::error::EncodeError;
 use crate::gradient::density::Density;
@@ -15,7 +17,6 @@ use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
 use crate::kernels;
 use crate::memory::{Memory, MemoryView};
-use crate::rng::key::StepKey;
 use crate::scratch::{LinearScratch, LinearScratchLen, Scratch, ScratchLen};
 use crate::wire::writer::Writer;
 
@@ -177,7 +178,8 @@ impl EncodeUnit for SharedK {
 }
 
 impl Linear for SharedK {
-    fn round_scratch_len(&self, len: usize) -> LinearScratchLen {
+    fn round_scratch_len(&self, _: &LayoutRef<'_>, unit: &Unit, _: u32) -> LinearScratchLen {
+        let len = unit.len;
         match self.way(len) {
             Way::Whole => LinearScratchLen { words: len, floats: len, ints: 0 },
             Way::Sketched(way) => way.scratch_len(len),
@@ -191,24 +193,23 @@ impl Linear for SharedK {
 
     fn begin(
         &self,
-        key: StepKey,
-        _layout: &LayoutRef<'_>,
-        unit: &Unit,
+        step: &UnitStep<'_>,
         grad: Grad<'_>,
         memory: Option<MemoryView<'_>>,
         scratch: &mut LinearScratch<'_>,
     ) -> Result<Round, EncodeError> {
         Full::build().ok_or(EncodeError::NotBuilt)?;
         let residual = memory.map(|memory| memory.residual);
-        begin_unit(self.round_scratch_len(unit.len), unit, grad, residual, BOUND, scratch)?;
+        let (unit, needed) = (step.unit, self.round_scratch_len(step.layout, step.unit, step.workers));
+        begin_unit(needed, unit, grad, residual, BOUND, scratch)?;
         let (reduction, payload_len) = match self.way(unit.len) {
             Way::Whole => {
                 let p = kernels::floats_of(&scratch.words[..unit.len]);
                 scratch.floats[..unit.len].copy_from_slice(p);
                 (Reduction::SumF32, unit.len)
             }
-            Way::Sketched(way) => way.begin(&key.shared_selection(unit.id), unit.len, scratch),
-            Way::Led(way) => way.begin(key, unit, scratch),
+            Way::Sketched(way) => way.begin(&step.key.shared_selection(unit.id), unit.len, scratch),
+            Way::Led(way) => way.begin(step.key, unit, scratch),
         };
         Ok(Round { index: 0, reduction, unit: *unit, payload_len })
     }
@@ -222,18 +223,18 @@ impl Linear for SharedK {
 
     fn advance(
         &self,
-        layout: &LayoutRef<'_>,
+        step: &UnitStep<'_>,
         round: Round,
         scratch: &mut LinearScratch<'_>,
-        contributors: u32,
         mean: &mut [f32],
         memory: Option<&mut Memory<'_>>,
     ) -> Option<Round> {
-        round.assert_mean(mean, contributors);
+        let workers = step.workers;
+        round.assert_mean(mean, workers);
         match self.way(round.unit.len) {
-            Way::Whole => DenseSum.advance(layout, round, scratch, contributors, mean, memory),
-            Way::Sketched(way) => way.advance(round, scratch, contributors, mean, memory),
-            Way::Led(way) => way.advance(round, scratch, contributors, mean, memory),
+            Way::Whole => DenseSum.advance(step, round, scratch, mean, memory),
+            Way::Sketched(way) => way.advance(round, scratch, workers, mean, memory),
+            Way::Led(way) => way.advance(round, scratch, workers, mean, memory),
         }
     }
 }
