@@ -595,7 +595,7 @@ fn factors_are_summed_around_the_ring_and_make_one_mean() {
 
 #[test]
 fn a_codec_of_rounds_alone_is_refused_where_frames_are_sent() {
-    for route in [Route::AllGather, Route::Server(ServerOptions::default())] {
+    for route in [Route::AllGather, Route::SparseAllReduce] {
         let error = Exchange::new(Spec::parse("powersgd").unwrap(), layout(), route).unwrap_err();
         assert_eq!(error, ExchangeError::NoFrames { codec: "powersgd" });
     }

@@ -367,7 +367,7 @@ fn a_linear_codec_of_another_crate_keeps_what_it_rounds_off() {
 
 #[test]
 fn routes_that_need_more_of_a_codec_refuse_it_by_name() {
-    let (wire, server) = (Wire::F32, Route::Server(ServerOptions::default()));
+    let wire = Wire::F32;
     let gather = |route| {
         Exchange::new(Plan::of_gather(Experimental(PLAIN), units(), &layout().as_ref()), layout(), route)
             .map(|_| ())
@@ -388,7 +388,6 @@ fn routes_that_need_more_of_a_codec_refuse_it_by_name() {
         (gather(Route::Native { wire }), "linear", "Largest"),
         (linear(Route::AllGather), "frames", "Sixteenths"),
         (linear(Route::SparseAllReduce), "frames", "Sixteenths"),
-        (linear(server), "frames", "Sixteenths"),
     ] {
         let (what, name) = name(refused);
         assert!(what == missing && name.contains(codec), "{what}: {name}");

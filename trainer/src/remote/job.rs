@@ -59,6 +59,10 @@ pub(super) fn downlink(config: &RunConfig) -> Result<Spec, JobError> {
         return Ok(downlink);
     }
     let (uplink, all) = (config.codec.spec, config.specs());
+    if all.iter().any(|spec| !spec.codec.capabilities().has_frames) {
+        // The server reduces payloads, and sends back what they become.
+        return Ok(ServerOptions::default().downlink);
+    }
     if all.iter().any(|spec| spec.codec.density().is_some() || spec.codec.sparse_values().is_some()) {
         return Ok(read_downlink(WHAT_IS_NOT_ZERO)?);
     }
@@ -107,6 +111,9 @@ mod tests {
         }
         assert_eq!(default_for("qsgd:bits=4,max_packet_bytes=512"), Spec::parse("qsgd:bits=4").unwrap());
         assert_eq!(default_for("randomk:density=0.1"), default_for("topk"));
+        for codec in ["powersgd:rank=2", "sharedk:density=0.1"] {
+            assert_eq!(default_for(codec), ServerOptions::default().downlink, "{codec}");
+        }
         for codec in ["none", "f16", "topk:density=0.5"] {
             let settings = Settings { downlink: Some(codec.to_owned()), ..Settings::default() };
             assert_eq!(downlink(&resolve(settings).unwrap()).unwrap(), Spec::parse(codec).unwrap());

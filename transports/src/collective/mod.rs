@@ -15,6 +15,7 @@ mod owners;
 mod path;
 mod reduce;
 mod ring;
+mod star;
 mod tree;
 
 pub use agree::{Fold, Scalar, agree};
@@ -24,4 +25,5 @@ pub(crate) use owners::{Owners, Turn};
 pub(crate) use path::{Hop, Path};
 pub use reduce::{Reduce, Wire, max_f32, segment};
 pub use ring::{Buffers, all_reduce, reduce_scatter};
+pub(crate) use star::Star;
 pub use tree::{barrier, broadcast, tree_all_reduce};

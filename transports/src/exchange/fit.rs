@@ -14,6 +14,22 @@ pub(super) enum Kind {
     SparseFrames,
     Sums,
     Server,
+    /// A server that reduces payloads.
+    ServedSums,
+}
+
+impl Kind {
+    /// Whether payloads are summed, and there are no frames.
+    pub(super) fn is_summed(self) -> bool {
+        matches!(self, Self::Sums | Self::ServedSums)
+    }
+
+    /// The same for plans whose codecs are those: a server reduces payloads where there are no frames.
+    pub(super) fn of(self, all: &[Traits]) -> Self {
+        let has_all_frames = all.iter().all(|codec| codec.has_frames);
+        let is_linear = all.iter().all(|codec| codec.is_linear);
+        if self == Self::Server && !has_all_frames && is_linear { Self::ServedSums } else { self }
+    }
 }
 
 /// What routes need to know of a codec.
@@ -87,7 +103,7 @@ pub(super) fn traits_of(plan: &Plan) -> Vec<Traits> {
 
 /// Refuses codecs that do not fit the route together.
 pub(super) fn require(all: &[Traits], kind: Kind) -> Result<(), ExchangeError> {
-    if kind == Kind::Sums {
+    if kind.is_summed() {
         return all.iter().try_for_each(Traits::require_sums);
     }
     all.iter().try_for_each(Traits::require_frames)?;
@@ -110,7 +126,9 @@ pub(super) fn require_senders(
 ) -> Result<(), ExchangeError> {
     let why = match kind {
         _ if divisor == Divisor::Contributors => return Ok(()),
-        Kind::Sums | Kind::SparseFrames => "only all-gather and a server count who sent a coordinate",
+        Kind::Sums | Kind::ServedSums | Kind::SparseFrames => {
+            "only all-gather and a server count who sent a coordinate"
+        }
         _ if has_packets => "packets are divided by the workers that they came from",
         _ if all.iter().any(|codec| codec.is_sparse) => return Ok(()),
         _ => "all ranks send the same coordinates with this codec",

@@ -117,7 +117,7 @@ impl Exchange {
 
     /// Whether payloads are summed, and not frames.
     pub(crate) fn is_summed(&self) -> bool {
-        matches!(self.route, State::AllReduce(_) | State::Owners(_))
+        self.route.kind().is_summed()
     }
 
     /// Sets the codec of what was selected, at the density with that position. Returns the key of the step.

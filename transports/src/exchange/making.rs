@@ -8,12 +8,14 @@ use gradwire::{Layout, Unit};
 use super::all_gather::AllGather;
 use super::all_reduce::{AllReduce, Order};
 use super::error::ExchangeError;
-use super::fit::{Traits, packets_of, require, require_senders, traits_of};
+use super::fit::{Kind, Traits, packets_of, require, require_senders, traits_of};
 use super::measure::Measure;
+use super::own::Own;
 use super::owners::Owners;
 use super::pipeline::Pipeline;
 use super::port::Port;
-use super::route::Route;
+use super::route::{Route, ServerOptions};
+use super::served::Served;
 use super::server::Server;
 use super::sparse::SparseAllReduce;
 use super::{EARLY, Exchange, State};
@@ -27,15 +29,18 @@ impl Exchange {
     /// codec whose payloads cannot be summed; `Gossip` for a codec between neighbours, which makes no mean
     /// over all, also of a server's downlink; `NotSparse` for [`Route::SparseAllReduce`] with a codec whose
     /// frames are dense; `NoFrames` for a route of frames, or a server's downlink, with a codec of rounds
-    /// alone; `Packets` for a gradient that is to be cut, by a route without a server; `NormCap` for a
-    /// multiple below 1 or not finite; `CappedPackets` for one with packets.
+    /// alone; `NoDownlink` for a server's downlink beside such a codec; `Packets` for a gradient that is to
+    /// be cut, by a route without a server; `NormCap` for a multiple below 1 or not finite; `CappedPackets`
+    /// for one with packets or payloads.
     pub fn new(plan: impl ToPlan, layout: Layout, route: Route) -> Result<Self, ExchangeError> {
         let plan = plan.to_plan(&layout.as_ref());
         let packets = packets_of(&plan);
         if packets.is_some() && !matches!(route, Route::Server(_)) {
             return Err(ExchangeError::Packets);
         }
-        require(&traits_of(&plan), route.kind())?;
+        let traits = traits_of(&plan);
+        let kind = route.kind().of(&traits);
+        require(&traits, kind)?;
         let sums = |wire, order| {
             let route = AllReduce::new(wire, order, plan.units().len());
             State::AllReduce(Box::new(Pipeline::new(route, plan.units())))
@@ -53,8 +58,18 @@ impl Exchange {
             }
             Route::Native { wire } => sums(wire, Order::Native),
             Route::Server(options) => {
-                Traits::of_codec(&options.downlink.codec).require_frames()?;
-                State::Server(Box::new(Server::new(options, packets, &layout.as_ref())?))
+                let downlink = Traits::of_codec(&options.downlink.codec);
+                downlink.require_frames()?;
+                let own = match packets {
+                    _ if kind == Kind::ServedSums
+                        && options.downlink != ServerOptions::default().downlink =>
+                    {
+                        return Err(ExchangeError::NoDownlink { codec: downlink.name });
+                    }
+                    _ if kind == Kind::ServedSums => Own::Payloads(Served::new(plan.units().len())),
+                    packets => Own::new(packets),
+                };
+                State::Server(Box::new(Server::new(options, own, &layout.as_ref())?))
             }
         };
         let (divisor, before, arrays, started, number, clock, measure) = Default::default();

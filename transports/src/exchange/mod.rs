@@ -19,6 +19,7 @@
 //! | [`Route::Owners`] | linear | ranks ascending | 2(N−1)/N·payload |
 //! | [`Route::Native`] | linear | chosen by the library | chosen by the library |
 //! | [`Route::Server`] | all | ranks ascending at the server; its frame is what all decode | frame; the server (N−1)·downlink |
+//! | the same without frames | linear | the server's own, then the others, ranks ascending | payload; the server (N−1)·payload |
 //!
 //! Around the ring, and by owners, all units travel at the same time. With [`Exchange::pipelined`],
 //! encoding, travel and decoding overlap.
@@ -59,6 +60,15 @@
 //! Or it uses the codec of [`Exchange::with_downlink`] and its memory, which may have named arrays. The
 //! server applies the mean that it sent. For the server too, sent + kept = residual + mean: bit for bit, or
 //! by the law of the codec. Save [`Exchange::downlink_memory`] with a checkpoint.
+//!
+//! # A server of payloads
+//! Some linear codecs have rounds and no frames (`powersgd`, `sharedk`, `maxnorm` with two scales or a
+//! density). A server then reduces their payloads: in each round every worker sends it one message, and it
+//! answers with the reductions. Nothing is decoded on the way, so there is no downlink, no norm cap and no
+//! mean over senders. The sums need every member, whatever the quorum: without one, the step fails at all
+//! ranks with [`NoQuorum`](ExchangeError::NoQuorum), and with [`WrongUnits`](ExchangeError::WrongUnits) at
+//! the server if a payload has another length. A rank that misses the answer of the last round has no mean,
+//! as with frames.
 //!
 //! # Packets
 //! With `max_packet_bytes`, a worker of [`Route::Server`] sends its gradient as packets that may be lost
@@ -157,6 +167,7 @@ mod report;
 mod rounds_first;
 mod route;
 mod senders;
+mod served;
 mod server;
 mod settings;
 mod sparse;
@@ -282,7 +293,7 @@ impl State {
             Self::AllGather(_) => Kind::Frames,
             Self::SparseAllReduce(_) => Kind::SparseFrames,
             Self::AllReduce(_) | Self::Owners(_) => Kind::Sums,
-            Self::Server(_) => Kind::Server,
+            Self::Server(server) => server.kind(),
         }
     }
 }

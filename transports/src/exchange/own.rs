@@ -1,5 +1,5 @@
-//! What this rank sends in a step: one frame, or packets. They are kept until it is known whether they
-//! arrived.
+//! What this rank sends to a server in a step: one frame, packets, or the payloads of rounds. They are kept
+//! until it is known whether they arrived.
 
 use gradwire::packets::{PacketEncoder, PacketSize};
 use gradwire::{DecodeError, Encoder, Grad, Memory, StepInput};
@@ -7,12 +7,14 @@ use gradwire::{DecodeError, Encoder, Grad, Memory, StepInput};
 use super::all_gather::encode;
 use super::error::ExchangeError;
 use super::incoming::{Incoming, Requirements};
+use super::served::Served;
 use super::step::Step;
 
 #[derive(Debug)]
 pub(super) enum Own {
     Frame(Encoder),
     Packets { encoder: PacketEncoder, size: PacketSize },
+    Payloads(Served),
 }
 
 impl Own {
@@ -32,6 +34,7 @@ impl Own {
     ) -> Result<(), ExchangeError> {
         let (encoder, size) = match self {
             Self::Frame(encoder) => return encode(encoder, step, None, step.units(), grad, memory),
+            Self::Payloads(served) => return served.begin(step, grad, memory.as_deref()),
             Self::Packets { encoder, size } => (encoder, *size),
         };
         let (key, layout, units) = (step.key, step.layout.as_ref(), step.units());
@@ -41,11 +44,12 @@ impl Own {
         Ok(())
     }
 
-    /// Bytes of the frame, or of all packets.
+    /// Bytes of the frame, or of all packets or payloads.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Frame(encoder) => encoder.frame().len(),
             Self::Packets { encoder, .. } => encoder.total_bytes(),
+            Self::Payloads(served) => served.bytes(),
         }
     }
 
@@ -54,6 +58,7 @@ impl Own {
         match self {
             Self::Frame(_) => 1,
             Self::Packets { encoder, .. } => encoder.count(),
+            Self::Payloads(_) => 0,
         }
     }
 
@@ -62,6 +67,7 @@ impl Own {
         match self {
             Self::Frame(encoder) => Some(encoder.frame()),
             Self::Packets { encoder, .. } => encoder.packet(at),
+            Self::Payloads(_) => None,
         }
     }
 
@@ -70,6 +76,7 @@ impl Own {
         match self {
             Self::Frame(encoder) => Some(encoder.message()),
             Self::Packets { encoder, .. } => encoder.packet(at),
+            Self::Payloads(_) => None,
         }
     }
 
@@ -80,18 +87,27 @@ impl Own {
 
     /// Coordinates that they hold together.
     pub(super) fn held(&self, step: &Step<'_>, incoming: &mut Incoming) -> Result<usize, ExchangeError> {
+        if let Self::Payloads(served) = self {
+            return Ok(served.held());
+        }
         let (me, layout, expected) = (step.rank(), step.layout.as_ref(), Requirements::up(step));
         self.parts().map(|part| Ok(incoming.parse(me, part, &layout, &expected)?.held())).sum()
     }
 
-    /// Returns those that did not arrive to the memory.
+    /// Returns what did not arrive to the memory: of frames and packets those with these numbers.
     pub(super) fn give_back(
-        &self,
+        &mut self,
         incoming: &mut Incoming,
         step: &Step<'_>,
         memory: &mut Option<&mut Memory<'_>>,
         is_in: impl Fn(usize) -> bool,
     ) -> Result<(), DecodeError> {
+        if let Self::Payloads(served) = self {
+            if !is_in(0) {
+                served.give_back(step, memory);
+            }
+            return Ok(());
+        }
         let mut given = Ok(());
         for (_, part) in self.parts().enumerate().filter(|(at, _)| !is_in(*at)) {
             given = given.and(incoming.give_back(part, step.units(), step, memory));

@@ -56,7 +56,8 @@ pub enum Route {
         /// What an f32 takes in the library's sums.
         wire: Wire,
     },
-    /// Every frame goes to one rank, which sends back the mean.
+    /// Every frame goes to one rank, which sends back the mean. Of linear codecs without frames, payloads go
+    /// there, and their reductions come back: see [a server of payloads](super#a-server-of-payloads).
     Server(ServerOptions),
 }
 
@@ -78,7 +79,8 @@ impl Route {
 pub struct ServerOptions {
     /// Which rank serves.
     pub server: Rank,
-    /// The fewest frames with which a step succeeds, the server's own included; 0 means all.
+    /// The fewest frames with which a step succeeds, the server's own included; 0 means all. Payloads come
+    /// from all members, or the step fails.
     pub quorum: usize,
     /// How long the server waits for frames. It then continues with those that it has. A worker does not
     /// resend packets after that time. `None`: until the deadline of the step.

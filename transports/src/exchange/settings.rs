@@ -123,7 +123,7 @@ impl Exchange {
     /// own. It is part of a checkpoint, see [`downlink_memory`](Self::downlink_memory).
     ///
     /// # Errors
-    /// `NoDownlink` by a route without a server; `RoundsFirst` for a codec with rounds before its frame.
+    /// `NoDownlink` by a route without a server, and where a server reduces payloads; `RoundsFirst` for a codec with rounds before its frame.
     ///
     /// # Panics
     /// When the memory has another length than the layout.
@@ -135,6 +135,9 @@ impl Exchange {
         let State::Server(server) = &mut self.route else {
             return Err(ExchangeError::NoDownlink { codec: type_name::<C>() });
         };
+        if server.kind().is_summed() {
+            return Err(ExchangeError::NoDownlink { codec: type_name::<C>() });
+        }
         if codec.rounds_first().is_some() {
             return Err(ExchangeError::RoundsFirst { codec: type_name::<C>() });
         }

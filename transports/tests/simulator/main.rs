@@ -105,6 +105,8 @@ routes! { false =>
     native_of_copies: "x:led", Native { wire: F32 }, 1e-5;
     served: "topk:density=0.2,unit=tensor", server("none"), 1e-5;
     served_by_groups: "v=none; topk:density=0.3,unit=tensor", server("topk:density=0.4"), 1e-5;
+    served_copies: "x:led:unit=tensor", server("none"), 1e-5;
+    served_rounds: "maxnorm:bits=4+8,unit=tensor", server("none"), 1.0;
     served_by_packets: "none:max_packet_bytes=64", server("none"), 1e-5;
 }
 

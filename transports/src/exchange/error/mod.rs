@@ -18,7 +18,8 @@ pub enum ExchangeError {
         /// Name of the codec.
         codec: &'static str,
     },
-    /// The codec has rounds between all workers and no frames, so it works only with all-reduce.
+    /// The codec has rounds between all workers and no frames. It works with all-reduce, and with a server if
+    /// all codecs of the plan are linear.
     NoFrames {
         /// Name of the codec.
         codec: &'static str,
@@ -28,7 +29,7 @@ pub enum ExchangeError {
         /// Name of the codec.
         codec: &'static str,
     },
-    /// A codec for the downlink was set on a route without a server.
+    /// A codec for the downlink was set on a route without a server, or where the server reduces payloads.
     NoDownlink {
         /// Name of the codec.
         codec: &'static str,
@@ -75,7 +76,8 @@ pub enum ExchangeError {
         /// The requested multiple.
         multiple: f32,
     },
-    /// A norm cap was requested with packets, which are added before the norm of the whole is known.
+    /// A norm cap was requested with packets, which are added before the norm of the whole is known, or with
+    /// payloads, which have none.
     CappedPackets,
     /// The codec works between two neighbours and makes no mean over all.
     Gossip {

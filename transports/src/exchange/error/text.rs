@@ -17,7 +17,7 @@ impl fmt::Display for ExchangeError {
                 write!(f, "{codec} has rounds of all ranks before its frame: use all-gather")
             }
             Self::NoDownlink { codec } => {
-                write!(f, "{codec} for the way back of the mean: only a server sends one back")
+                write!(f, "{codec} for the way back of the mean: only a server of frames encodes one")
             }
             Self::TooManyWorkers { codec, workers, most } => {
                 write!(f, "{codec}: the sum of {workers} workers may not fit its words, that of {most} does; use fewer levels")

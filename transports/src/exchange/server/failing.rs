@@ -3,7 +3,7 @@
 use gradwire::Memory;
 use gradwire::format::VoidFrame;
 
-use super::{Phase, Server, verdict_tag};
+use super::{Phase, Server, up_tag, verdict_tag};
 use crate::exchange::error::ExchangeError;
 use crate::exchange::port::Care;
 use crate::exchange::report::Progress;
@@ -36,28 +36,34 @@ impl Server {
         step: &mut Step<'_>,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError> {
-        let Some(text) = step.port.failing.take() else { return Ok(()) };
-        let (is_server, rank) = (self.is_server(step), step.rank());
-        let is_encoding = matches!(self.phase, Phase::Encoding);
+        // Once it answers in the last round, it is too late. In a round before, the next one is in time.
         if matches!(self.phase, Phase::Answering(_) | Phase::Applying | Phase::Counting | Phase::Telling) {
             return Ok(());
         }
+        let Some(text) = step.port.failing.take() else { return Ok(()) };
+        let (is_server, rank) = (self.is_server(step), step.rank());
         let error = ExchangeError::Failed { rank, text: text.clone() };
-        if !is_server && !is_encoding {
-            return self.give_up(step, error, memory);
-        }
         if is_server {
             self.told = Some((rank, text));
             self.refuse_all(step);
+            (self.failed, self.phase) = (Some(error), Phase::Telling);
+        } else if matches!(self.phase, Phase::Encoding) || self.kind().is_summed() {
+            self.say_failed(step, error, &text);
         } else {
-            let mut message = step.port.lend();
-            Failure::write(&text, &mut message);
-            let until = Care::Until(step.port.deadline);
-            step.port.queue_copy(self.options.server, step.tag, &message, until);
-            step.port.give(message);
+            return self.give_up(step, error, memory);
         }
-        (self.failed, self.phase) = (Some(error), Phase::Telling);
         Ok(())
+    }
+
+    /// Tells the server that this rank fails, in place of what it would send next.
+    pub(super) fn say_failed(&mut self, step: &mut Step<'_>, error: ExchangeError, text: &str) {
+        let has_sent = !matches!(self.phase, Phase::Encoding);
+        let tag = up_tag(step.tag, self.round() + u32::from(has_sent));
+        let mut message = step.port.lend();
+        Failure::write(text, &mut message);
+        step.port.queue_copy(self.options.server, tag, &message, Care::Until(self.by));
+        step.port.give(message);
+        (self.failed, self.phase) = (Some(error), Phase::Telling);
     }
 
     /// Ends a step that failed, once the others are told.
@@ -106,6 +112,6 @@ impl Server {
             let void = VoidMessage::new(&void, &step.layout.as_ref());
             verdict::write_reason(rank, void.bytes(), &mut self.verdict);
         }
-        step.send_to_all(verdict_tag(step.tag), &self.verdict, Care::Until(self.by));
+        step.send_to_all(verdict_tag(step.tag, self.round()), &self.verdict, Care::Until(self.by));
     }
 }

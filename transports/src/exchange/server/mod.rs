@@ -1,4 +1,5 @@
-//! One rank gathers the frames, makes the mean, and sends it back with the list of contributors.
+//! One rank gathers the frames, makes the mean, and sends it back with the list of contributors. Or it
+//! gathers payloads, and sends back their reductions, once for each round.
 
 mod failing;
 mod serving;
@@ -6,12 +7,13 @@ mod serving;
 use std::ops::Range;
 use std::time::Duration;
 
+use gradwire::arithmetic::first_non_finite;
 use gradwire::format::Divisor;
-use gradwire::packets::PacketSize;
 use gradwire::{Gather, Grad, LayoutRef, Memory};
 
 use super::downlink::Downlink;
 use super::error::ExchangeError;
+use super::fit::Kind;
 use super::incoming::Incoming;
 use super::means::{Means, flat};
 use super::norm_cap::NormCap;
@@ -28,14 +30,18 @@ use super::void::Void;
 use crate::rank::{Rank, RankSet};
 use crate::tag::Tag;
 
-/// The chunk of the server's answer. Frames of workers, and announcements of packets, have chunk 0.
-const VERDICT_CHUNK: u32 = 1;
 /// The queued frames of [`Server::frame`]: this rank's own, and the server's answer.
 const OWN: usize = 0;
 const VERDICT: usize = 1;
 
-fn verdict_tag(step: Tag) -> Tag {
-    step.chunk(VERDICT_CHUNK)
+/// The tag of what workers send in a round. Frames, and announcements of packets, are of round 0.
+fn up_tag(step: Tag, round: u32) -> Tag {
+    step.chunk(2 * round)
+}
+
+/// The tag of the server's answer in a round.
+fn verdict_tag(step: Tag, round: u32) -> Tag {
+    step.chunk(2 * round + 1)
 }
 
 /// Where the step of a rank stands.
@@ -106,10 +112,10 @@ type Refused = Vec<(Rank, gradwire::DecodeError)>;
 impl Server {
     pub(super) fn new(
         options: ServerOptions,
-        packets: Option<PacketSize>,
+        own: Own,
         layout: &LayoutRef<'_>,
     ) -> Result<Self, ExchangeError> {
-        if options.norm_cap.is_some() && packets.is_some() {
+        if options.norm_cap.is_some() && !matches!(own, Own::Frame(_)) {
             return Err(ExchangeError::CappedPackets);
         }
         let norm_cap = options.norm_cap.map(NormCap::new).transpose()?;
@@ -119,7 +125,7 @@ impl Server {
         Ok(Self {
             options,
             phase: Phase::Encoding,
-            own: Own::new(packets),
+            own,
             packets: Packets::default(),
             packet_set,
             norm_cap,
@@ -139,6 +145,16 @@ impl Server {
             patient_until: u64::MAX,
             by: u64::MAX,
         })
+    }
+
+    /// What it gathers.
+    pub(super) fn kind(&self) -> Kind {
+        if matches!(self.own, Own::Payloads(_)) { Kind::ServedSums } else { Kind::Server }
+    }
+
+    /// The number of the round; frames and packets have one.
+    fn round(&self) -> u32 {
+        if let Own::Payloads(served) = &self.own { served.round() } else { 0 }
     }
 
     /// Encodes means with another codec and that memory.
@@ -177,10 +193,13 @@ impl Server {
         step.port.has_packets = step.packets().is_some();
         self.refused.clear();
         self.arrived.clear();
+        if let Own::Payloads(served) = &mut self.own {
+            served.begin_step();
+        }
         if self.is_server(step) {
             step.port.ask_all(step.tag);
         } else {
-            step.port.expect(self.options.server, verdict_tag(step.tag));
+            step.port.expect(self.options.server, verdict_tag(step.tag, 0));
         }
     }
 
@@ -205,8 +224,8 @@ impl Server {
             Phase::Encoding => {
                 let encoded = self.own.encode(step, grad, memory);
                 self.is_encoded = encoded.is_ok();
-                self.phase = match encoded {
-                    Ok(()) => self.post(step),
+                self.phase = match encoded.and_then(|()| self.post(step)) {
+                    Ok(()) => Phase::Posting,
                     Err(error) => self.say_void(step, error),
                 };
                 Ok(Progress::Worked(Work::Encode))
@@ -224,18 +243,37 @@ impl Server {
     }
 
     /// Queues what this rank sends to the server.
-    fn post(&mut self, step: &mut Step<'_>) -> Phase {
-        let server = self.options.server;
+    fn post(&mut self, step: &mut Step<'_>) -> Result<(), ExchangeError> {
+        let (server, round) = (self.options.server, self.round());
         if !self.is_server(step) {
-            match &self.own {
+            match &mut self.own {
                 Own::Frame(_) => {
                     let body = Body::Frame { part: OWN, place: 0 };
                     step.port.queue(server, step.tag, body, Care::Must);
                 }
                 Own::Packets { .. } => packets::post(step, server, &self.own, self.patience(step)),
+                Own::Payloads(served) => {
+                    let mut out = step.port.lend();
+                    served.write_share(step, &mut out)?;
+                    step.port.queue(server, up_tag(step.tag, round), Body::Own(out), Care::Must);
+                }
             }
         }
-        Phase::Posting
+        Ok(())
+    }
+
+    /// Begins the next round.
+    fn next_round(&mut self, step: &mut Step<'_>) -> Result<Progress<Report>, ExchangeError> {
+        let (tag, round) = (step.tag, self.round());
+        if self.is_server(step) {
+            step.port.ask_all(up_tag(tag, round));
+            self.arrived.clear();
+            self.patient_until = self.patience(step);
+            return self.go_on(Phase::Gathering(0), Work::Exchange);
+        }
+        self.post(step)?;
+        step.port.expect(self.options.server, verdict_tag(tag, round));
+        self.go_on(Phase::Asking, Work::Exchange)
     }
 
     /// Until when the server waits for what leaves now.
@@ -284,7 +322,7 @@ impl Server {
             Phase::EncodingMean => self.encode_mean(step, mean),
             Phase::Answering(position) => self.answer(step, position),
             Phase::Asking => self.ask(step),
-            Phase::Applying => self.apply(step, mean),
+            Phase::Applying => self.apply(step, mean, memory),
             Phase::Counting => return self.report(step, memory, clock),
             _ => return self.tell(step, memory),
         };
@@ -338,7 +376,26 @@ impl Server {
 
     /// The server applies the mean that it sent, not the one that it computed, so that all replicas stay
     /// equal.
-    fn apply(&mut self, step: &mut Step<'_>, mean: &mut [f32]) -> Result<Progress<Report>, ExchangeError> {
+    fn apply(
+        &mut self,
+        step: &mut Step<'_>,
+        mut mean: &mut [f32],
+        memory: &mut Option<&mut Memory<'_>>,
+    ) -> Result<Progress<Report>, ExchangeError> {
+        if let Own::Payloads(served) = &mut self.own {
+            let reduced = &self.verdict[self.mean_at.clone()];
+            let is_of_all = self.arrived.len() == step.members().len();
+            if !is_of_all || !served.advance(step, reduced, &mut mean, memory)? {
+                return Err(ExchangeError::BadVerdict { server: self.options.server });
+            }
+            if !served.is_over() {
+                return self.next_round(step);
+            }
+            if let Some(index) = first_non_finite(mean) {
+                return Err(ExchangeError::NonFiniteMean { index, rank: None });
+            }
+            return self.go_on(Phase::Counting, Work::Decode);
+        }
         let frame = (self.options.server, &self.verdict[self.mean_at.clone()]);
         self.downlink.write(step, &mut self.incoming, frame, mean)?;
         self.go_on(Phase::Counting, Work::Decode)

@@ -3,9 +3,10 @@
 use gradwire::arithmetic::{divide, first_non_finite};
 use gradwire::format::Divisor;
 
-use super::{Phase, Refused, Server, VERDICT, verdict_tag};
+use super::{Phase, Refused, Server, VERDICT, up_tag, verdict_tag};
 use crate::exchange::error::ExchangeError;
 use crate::exchange::incoming::Requirements;
+use crate::exchange::own::Own;
 use crate::exchange::packets::{Collected, Sum};
 use crate::exchange::port::{Body, Care};
 use crate::exchange::report::{Progress, Report, Work};
@@ -32,7 +33,7 @@ impl Server {
         let collected = if step.packets().is_some() {
             self.add_packets(step, (rank, position), sum)?
         } else {
-            self.add_frame(step, rank, sum)?
+            self.add_frame(step, (rank, position), sum)?
         };
         match collected {
             Collected::Waiting => Ok(Progress::Waiting),
@@ -44,38 +45,36 @@ impl Server {
     fn add_frame(
         &mut self,
         step: &mut Step<'_>,
-        rank: Rank,
+        (rank, position): (Rank, usize),
         sum: &mut [f32],
     ) -> Result<Collected, ExchangeError> {
+        let tag = up_tag(step.tag, self.round());
         if rank == step.rank() {
-            return self.add(step, rank, None, sum).map(|()| Collected::All);
+            return self.add(step, (rank, position), None, sum).map(|()| Collected::All);
         }
-        let Some(message) = step.port.find(rank, step.tag) else {
-            let is_over = step.port.is_lost(rank, step.tag) || step.port.is_over(self.patient_until);
+        let Some(message) = step.port.find(rank, tag) else {
+            let is_over = step.port.is_lost(rank, tag) || step.port.is_over(self.patient_until);
             return Ok(if is_over { Collected::All } else { Collected::Waiting });
         };
-        let added = self.add(step, rank, Some(&message), sum);
+        let added = self.add(step, (rank, position), Some(&message), sum);
         step.port.give(message);
         added.map(|()| Collected::All)
     }
 
-    /// Adds the frame of a rank, this rank's own if none is given, or notes why it is not accepted.
+    /// Adds what a rank sent, this rank's own if nothing is given, or notes why it is not accepted.
     fn add(
         &mut self,
         step: &Step<'_>,
-        rank: Rank,
+        (rank, position): (Rank, usize),
         frame: Option<&[u8]>,
         sum: &mut [f32],
     ) -> Result<(), ExchangeError> {
-        let (frame, expected) = (frame.or(self.own.part(0)).unwrap_or(&[]), Requirements::up(step));
-        let parsed = self.incoming.parse(rank, frame, &step.layout.as_ref(), &expected);
-        let added = parsed.map(|message| {
-            let weight = self.norm_cap.as_mut().map_or(1.0, |cap| cap.weigh(rank, &message));
-            message.add_scaled_to(weight, sum);
-            if step.divisor == Divisor::Senders {
-                self.senders.add(&message);
+        let added = match &mut self.own {
+            Own::Payloads(served) => {
+                frame.map_or(Ok(()), |message| served.add(step, (rank, position), message))
             }
-        });
+            _ => self.add_message(step, rank, frame, sum),
+        };
         match added {
             Ok(()) => self.arrived.push(rank),
             Err(ExchangeError::Void { rank, index }) => {
@@ -87,6 +86,24 @@ impl Server {
             Err(error) => refuse(&mut self.refused, error)?,
         }
         Ok(())
+    }
+
+    fn add_message(
+        &mut self,
+        step: &Step<'_>,
+        rank: Rank,
+        frame: Option<&[u8]>,
+        sum: &mut [f32],
+    ) -> Result<(), ExchangeError> {
+        let (frame, expected) = (frame.or(self.own.part(0)).unwrap_or(&[]), Requirements::up(step));
+        let parsed = self.incoming.parse(rank, frame, &step.layout.as_ref(), &expected);
+        parsed.map(|message| {
+            let weight = self.norm_cap.as_mut().map_or(1.0, |cap| cap.weigh(rank, &message));
+            message.add_scaled_to(weight, sum);
+            if step.divisor == Divisor::Senders {
+                self.senders.add(&message);
+            }
+        })
     }
 
     fn add_packets(
@@ -128,7 +145,8 @@ impl Server {
         mean: &mut [f32],
     ) -> Result<Progress<Report>, ExchangeError> {
         let (arrived, members) = (self.arrived.len(), step.members().len());
-        let quorum = if self.options.quorum == 0 { members } else { self.options.quorum };
+        let is_summed = self.kind().is_summed();
+        let quorum = if self.options.quorum == 0 || is_summed { members } else { self.options.quorum };
         if arrived < quorum {
             step.port.require_version()?;
             if let Some((rank, text)) = self.told.clone() {
@@ -137,6 +155,9 @@ impl Server {
             let void = self.void.map(|void| (void.rank, void.index));
             let refused = std::mem::take(&mut self.refused);
             return Err(ExchangeError::NoQuorum { arrived, quorum, refused, void });
+        }
+        if is_summed {
+            return self.go_on(Phase::Answering(0), Work::Exchange);
         }
         let index = if step.packets().is_some() {
             self.packets.divide(mean);
@@ -182,8 +203,12 @@ impl Server {
         }
         if has_packets || position == 0 {
             let packet_set = has_packets.then(|| self.packets.packet_set(position));
-            let frame = self.downlink.frame();
+            let is_summed = self.kind().is_summed();
+            let frame = if is_summed { &[][..] } else { self.downlink.frame() };
             let start = verdict::write(&self.arrived, packet_set, frame, &mut self.verdict);
+            if let Own::Payloads(served) = &mut self.own {
+                served.write(step, &mut self.verdict)?;
+            }
             self.mean_at = start..self.verdict.len();
             self.verdict.push(TAIL);
         }
@@ -194,7 +219,7 @@ impl Server {
             }
         } else {
             let body = Body::Frame { part: VERDICT, place: 0 };
-            step.port.queue(rank, verdict_tag(step.tag), body, Care::Until(self.by));
+            step.port.queue(rank, verdict_tag(step.tag, self.round()), body, Care::Until(self.by));
         }
         self.go_on(Phase::Answering(position + 1), Work::Exchange)
     }
