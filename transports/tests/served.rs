@@ -4,7 +4,6 @@ use std::thread;
 use std::time::Duration;
 
 use gradwire::plan::Plan;
-use gradwire::rules::Rules;
 use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
 use gradwire_transports::collective::Wire;
 use gradwire_transports::exchange::{Exchange, ExchangeError, Route, ServerOptions};
@@ -145,7 +144,4 @@ fn what_only_frames_have_is_refused() {
     assert_eq!(refused(powersgd(), options), ExchangeError::NoDownlink { codec: "bf16" });
     let options = ServerOptions { norm_cap: Some(2.0), ..defaults() };
     assert_eq!(refused(powersgd(), options), ExchangeError::CappedPackets);
-    let rules = Rules::parse("b=topk:density=0.5; powersgd:unit=tensor").unwrap();
-    let mixed = Plan::of_rules(&rules, &layout().as_ref());
-    assert_eq!(refused(mixed, defaults()), ExchangeError::NoFrames { codec: "powersgd" });
 }

@@ -1390,17 +1390,20 @@ gw_result gw_outline_init(void *memory,
                           gw_outline **outline);
 
 /**
- * Bytes of an object for the rounds of any unit of this codec and layout.
+ * Bytes of an object for the rounds of any unit of this codec and layout, over so many ranks.
  *
- * Errors: GW_EXCHANGE_NOT_LINEAR for a codec without GW_CAN_SUM, GW_ERROR_WRONG_LENGTH when they cannot be
- * addressed, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
+ * Errors: GW_EXCHANGE_NOT_LINEAR for a codec without GW_CAN_SUM, GW_ERROR_OUT_OF_RANGE for no ranks, or for
+ * more than the payloads can sum, GW_ERROR_WRONG_LENGTH when the bytes cannot be addressed,
+ * GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
  */
 gw_result gw_rounds_size(const gw_codec *codec,
                          const gw_layout *layout,
+                         uint32_t workers,
                          size_t *bytes);
 
 /**
- * Makes the object in the caller's memory, for rank 0 and seed 0. The codec is copied; the layout must stay.
+ * Makes the object in the caller's memory, for so many ranks, as rank 0 and with seed 0. The codec is
+ * copied; the layout must stay.
  *
  * Errors: as gw_rounds_size, and those of every object.
  */
@@ -1408,6 +1411,7 @@ gw_result gw_rounds_init(void *memory,
                          size_t size,
                          const gw_codec *codec,
                          const gw_layout *layout,
+                         uint32_t workers,
                          gw_rounds **rounds);
 
 /* ======== Exchange ======== */
@@ -1911,11 +1915,24 @@ gw_result gw_exchange_set_patience(gw_exchange *exchange,
 #define GW_SUM_U8 5
 
 /**
+ * The bytes of all ranks, in their order: each has its own in its place, and all places are as long.
+ */
+#define GW_GATHER_U8 6
+
+/**
+ * The bytes of rank r: the reduction is GW_BROADCAST_U8 + r.
+ */
+#define GW_BROADCAST_U8 2147483648
+
+/**
  * Allocates the object for rounds. gw_rounds_free frees it.
  *
  * Errors: as gw_rounds_init, and GW_ERROR_NO_HEAP.
  */
-gw_result gw_rounds_new(const gw_codec *codec, const gw_layout *layout, gw_rounds **rounds);
+gw_result gw_rounds_new(const gw_codec *codec,
+                        const gw_layout *layout,
+                        uint32_t workers,
+                        gw_rounds **rounds);
 
 /**
  * Frees what gw_rounds_new made. NULL is nothing to free.
@@ -1925,9 +1942,9 @@ gw_result gw_rounds_new(const gw_codec *codec, const gw_layout *layout, gw_round
 gw_result gw_rounds_free(gw_rounds *rounds);
 
 /**
- * Sets seed and rank, as gw_encoder_set_source.
+ * Sets the seed, the same at all ranks, and the rank, which is below their number.
  *
- * Errors: as gw_encoder_set_source.
+ * Errors: GW_ERROR_OUT_OF_RANGE, GW_ERROR_NULL_POINTER, GW_ERROR_NOT_AN_OBJECT.
  */
 gw_result gw_rounds_set_source(gw_rounds *rounds, uint64_t seed, uint32_t rank);
 
@@ -1971,16 +1988,14 @@ gw_result gw_rounds_payload(gw_rounds *rounds,
                             size_t *elements);
 
 /**
- * Takes the reduced payload of `contributors` ranks, the same number in every round. `*more` becomes 1 when
- * there is another round. Else it becomes 0: the mean of the unit is then in its place of `mean`, which has
- * `count` values, as many as the layout has, and the memory keeps what is not in it.
+ * Takes the reduced payload. `*more` becomes 1 when there is another round. Else it becomes 0: the mean of
+ * the unit over all ranks is then in its place of `mean`, which has `count` values, as many as the layout
+ * has, and the memory keeps what is not in it.
  *
- * Errors: nothing has changed then. GW_ERROR_NO_ROUND, GW_ERROR_OUT_OF_RANGE for no ranks, for another
- * number than before, or for more than the payloads can sum, GW_ERROR_WRONG_LENGTH, GW_ERROR_OVERLAP when
- * the mean is the residual, GW_ERROR_NULL_POINTER, GW_ERROR_MISALIGNED, GW_ERROR_NOT_AN_OBJECT.
+ * Errors: nothing has changed then. GW_ERROR_NO_ROUND, GW_ERROR_WRONG_LENGTH, GW_ERROR_OVERLAP when the mean
+ * is the residual, GW_ERROR_NULL_POINTER, GW_ERROR_MISALIGNED, GW_ERROR_NOT_AN_OBJECT.
  */
 gw_result gw_rounds_advance(gw_rounds *rounds,
-                            uint32_t contributors,
                             float *mean,
                             size_t count,
                             uint32_t *more);

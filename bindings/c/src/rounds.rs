@@ -65,7 +65,7 @@ pub const GW_SUM_U8: u32 = 5;
 /// The bytes of all ranks, in their order: each has its own in its place, and all places are as long.
 pub const GW_GATHER_U8: u32 = 6;
 /// The bytes of rank r: the reduction is GW_BROADCAST_U8 + r.
-pub const GW_BROADCAST_U8: u32 = 0x8000_0000;
+pub const GW_BROADCAST_U8: u32 = 2147483648;
 
 /// The rounds of a codec, unless it cannot sum so many payloads.
 fn linear(codec: &Chosen, layout: &LayoutRef<'_>, workers: u32) -> Outcome<LinearCodec> {
@@ -114,7 +114,8 @@ pub unsafe extern "C" fn gw_rounds_size(
     })
 }
 
-/// Makes the object in the caller's memory, for so many ranks, as rank 0 and with seed 0. The codec is copied; the layout must stay.
+/// Makes the object in the caller's memory, for so many ranks, as rank 0 and with seed 0. The codec is
+/// copied; the layout must stay.
 ///
 /// Errors: as gw_rounds_size, and those of every object.
 ///
