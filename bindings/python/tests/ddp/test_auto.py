@@ -16,6 +16,7 @@ import torch
 from ranks import DEVICE, Net, ddp, loss_of, parameters, results
 
 import gradwire.torch
+from gradwire.integrations._hook import hook_of
 from gradwire.torch._auto import WITH_OTHERS, WITH_SGD
 from gradwire.torch._kinds import is_sgd
 from gradwire.torch._trials import Took, Trials
@@ -286,6 +287,23 @@ def test_with_adamw_no_coordinate_is_left_out(tmp_path: Path) -> None:
     codecs = [json.loads(line)["codec"].partition(",unit")[0] for line in (tmp_path / "log").read_text().splitlines()]
     assert codecs == ["none"] * (FIRST + EACH) + ["qsgd:bits=8"] * EACH + ["qsgd:bits=4"] * (EACH + 2)
     assert len(WITH_OTHERS) == 4
+
+
+def of_frameworks(rank: int, world: int) -> None:
+    """The optimizer of a framework says what is tried, unless the caller names one; other codecs do not follow its rate."""
+    model = Net()
+    sgd, adam = (kind(model.parameters(), lr=0.1) for kind in (torch.optim.SGD, torch.optim.AdamW))
+    for codec, options, followed in (("auto", {}, sgd), ("auto", {"optimizer": adam}, adam), ("topk", {}, None)):
+        hook = hook_of(ddp(model), codec, options, scaler=None, optimizer=sgd)
+        assert hook._options.optimizer is followed
+        assert hook._auto is None or hook._auto.ways == (WITH_SGD if followed is sgd else WITH_OTHERS)
+        hook.close()
+    with pytest.raises(ValueError, match="codec='auto': it needs optimizer="):
+        hook_of(ddp(model), "auto", {}, scaler=None, optimizer=None)
+
+
+def test_callbacks_of_frameworks_choose_by_the_framework_s_optimizer() -> None:
+    results(2, of_frameworks)
 
 
 def refused(rank: int, world: int) -> list[str]:

@@ -13,8 +13,11 @@ from ranks import DEVICE, Net, Raised, loss_of, parameters, results, run
 from torch import nn
 
 from gradwire.torch import LocalSteps
+from gradwire.torch._trials import Trials
 
 EVERY = 3
+#: Exchanges in which two codecs are tried in vain and a third one is taken.
+TRIED = 9 + 7 + 7
 
 
 def adamw(model: nn.Module) -> torch.optim.Optimizer:
@@ -124,6 +127,37 @@ def saved(rank: int, world: int, codec: str, at: int) -> list[bytes]:
 def test_it_goes_on_with_the_same_bits(codec: str, at: int) -> None:
     for whole, resumed in results(2, saved, codec, at):
         assert whole == resumed
+
+
+def chosen(rank: int, world: int, resumes: bool) -> dict[str, Any]:
+    """No codec is hidden but the third. The run ends a step behind an exchange, and is maybe resumed there."""
+    own = Trials.says
+    Trials.says = lambda self: own(self) and [1.0, *[0.0 if self.at == 2 else 0.5] * 5]  # type: ignore[method-assign]
+    model = Net()
+    optimizer = LocalSteps(model, adamw(model), "average", 2, "auto", check_every=1)
+    train(model, optimizer, range(2 * TRIED), rank)
+    before, told = optimizer.exchange.stats(), optimizer.exchange.stats().choice
+    train(model, optimizer, range(2 * TRIED, 2 * TRIED + 5), rank)
+    dense = optimizer.exchange.stats().dense_bytes - before.dense_bytes
+    ratio = dense / (optimizer.exchange.stats().frame_bytes - before.frame_bytes)
+    if resumes:
+        state = copy.deepcopy(optimizer.state_dict())
+        optimizer.close()
+        optimizer = LocalSteps(model, adamw(model), "average", 2, "auto", check_every=1)
+        optimizer.load_state_dict(state)
+    train(model, optimizer, range(2 * TRIED + 5, 2 * TRIED + 10), rank)
+    stats = optimizer.exchange.stats()
+    return {"bits": parameters(model), "told": told, "again": stats.choice, "ratio": ratio, "norm": stats.residual_norm}
+
+
+def test_it_chooses_a_codec_for_its_exchanges() -> None:
+    whole, resumed = results(2, chosen, False), results(2, chosen, True)
+    assert len({one["bits"] for one in (*whole, *resumed)}) == 1
+    for one in (*whole, *resumed):
+        assert one["told"].startswith(f"auto: topk:density=0.1 from step {TRIED} on: its exchange adds at most 5% to a step.")
+        assert 4 < one["ratio"] < 10, one["ratio"]
+        assert one["norm"] > 0
+    assert resumed[0]["again"] == "auto: topk:density=0.1, as in the state that was loaded"
 
 
 def scaled(rank: int, world: int) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from typing import Any
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-import gradwire.torch
 from gradwire.torch import Hook
+
+from ._hook import hook_of
 
 try:
     import lightning.pytorch as pl
@@ -44,9 +45,8 @@ class Compress(pl.Callback):
                 'DistributedDataParallel: use Trainer(strategy="ddp") with two devices or more'
             )
         scaler = getattr(trainer.precision_plugin, "scaler", None)
-        # By its kind a hook chooses codecs.
-        chooses = {"optimizer": trainer.optimizers[0]} if self._codec == "auto" else {}
-        self.hook = gradwire.torch.compress(model, self._codec, **{"scaler": scaler, **chooses, **self._options})
+        optimizer = next(iter(trainer.optimizers), None)
+        self.hook = hook_of(model, self._codec, self._options, scaler=scaler, optimizer=optimizer)
         if self._states:
             self.hook.load_state_dict(self._states)
             self._states = []

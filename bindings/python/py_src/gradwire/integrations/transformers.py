@@ -7,10 +7,10 @@ from typing import Any
 
 from torch.nn.parallel import DistributedDataParallel
 
-import gradwire.torch
 from gradwire.torch import Hook
 
 from ._files import load, save
+from ._hook import hook_of
 
 try:
     from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -47,10 +47,8 @@ class Compress(TrainerCallback):
                 f"Compress: the trainer wraps the model as {type(model).__name__}, expected DistributedDataParallel: start it "
                 "with torchrun and two processes or more, without FSDP, DeepSpeed and torch_compile=True"
             )
-        scaler = self._trainer.accelerator.scaler
-        # By its kind a hook chooses codecs.
-        chooses = {"optimizer": self._trainer.optimizer} if self._codec == "auto" else {}
-        self.hook = gradwire.torch.compress(model, self._codec, **{"scaler": scaler, **chooses, **self._options})
+        scaler, optimizer = self._trainer.accelerator.scaler, self._trainer.optimizer
+        self.hook = hook_of(model, self._codec, self._options, scaler=scaler, optimizer=optimizer)
         if state.global_step:
             own = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
             load(self.hook, self._resume_from or own, _NAME)

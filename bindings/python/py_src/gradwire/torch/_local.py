@@ -43,6 +43,8 @@ class LocalSteps(Wrapper):
     :param inner: the optimizer of the steps, with all parameters that are trained. Schedules of its rate work as without.
     :param outer: ``"nesterov"`` for DiLoCo's (rate 0.7, momentum 0.9), ``"average"`` to go where ranks are on average, or a
         function that makes an optimizer of the parameters it is given.
+    :param codec: its spelling, or ``"auto"``, as in :func:`compress`: the first exchanges are then the trials, and what suits
+        the outer optimizer is tried. What is hidden adds at most 5 % to all that ranks do between two exchanges.
     :param every: steps between two exchanges. With 1, ``"average"`` and AdamW inside, AdamW's updates are compressed in place
         of its gradients.
     :param timeout: seconds that a rank waits for another at an exchange before it raises :class:`PeerLostError`.
