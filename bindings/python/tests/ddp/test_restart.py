@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +12,11 @@ from pathlib import Path
 PROGRAM = """
 import os, signal, sys
 from pathlib import Path
+sys.path.insert(0, {tests!r})
+from test_restart import end_with_parent
+end_with_parent()
 import torch
 import torch.distributed as dist
-sys.path.insert(0, {tests!r})
 from ranks import Net, ddp, loss_of, parameters, use_device
 import gradwire.torch
 
@@ -45,6 +49,12 @@ dist.destroy_process_group()
 """
 
 
+def end_with_parent() -> None:
+    """So that nothing stays where a test is killed, and with it torchrun."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
 def torchrun(folder: Path, *, kills: bool) -> list[bytes]:
     folder.mkdir()
     program = folder / "program.py"
@@ -60,7 +70,7 @@ def torchrun(folder: Path, *, kills: bool) -> list[bytes]:
     # Else ranks that are started again find in the store where gloo listened before, and are refused there.
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     arguments = [sys.executable, *command, str(program), str(folder), "kills" if kills else "lives"]
-    ran = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=150)
+    ran = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=150, preexec_fn=end_with_parent)
     assert ran.returncode == 0, ran.stderr
     assert {(folder / f"steps{rank}").read_text() for rank in range(2)} == {"4" if kills else "8"}
     return [(folder / f"end{rank}").read_bytes() for rank in range(2)]

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from ._engine import Engine
 from ._errors import ExchangeError
-from ._optimizer import DistributedOptimizer
+from ._optimizer import DistributedOptimizer, strangers
 from ._options import type_error, whole
 from ._wrapper import Wrapper
 
@@ -212,11 +212,10 @@ def _is_state(state: object) -> bool:
 
 def _kept(inner: torch.optim.Optimizer, named: Sequence[tuple[str, torch.nn.Parameter]]) -> dict[int, torch.nn.Parameter]:
     """Copies of the parameters that the optimizer trains, with at least 32 bits, by the identity of each."""
-    own = {id(parameter) for _, parameter in named}
+    for _, parameter in strangers(inner, {id(parameter) for _, parameter in named}):
+        raise ValueError(f"inner: a parameter of shape {tuple(parameter.shape)} is not in the model")
     kept = {}
     for parameter in (parameter for group in inner.param_groups for parameter in group["params"]):
-        if id(parameter) not in own:
-            raise ValueError(f"inner: a parameter of shape {tuple(parameter.shape)} is not in the model")
         if parameter.requires_grad:
             dtype = torch.promote_types(parameter.dtype, torch.float32)
             kept[id(parameter)] = torch.nn.Parameter(parameter.detach().to(dtype, copy=True))

@@ -295,14 +295,18 @@ def _own(
         if id(parameter) in wanted and id(parameter) not in seen:
             found.append((position, name, parameter))
         seen.add(id(parameter))
-    for number, group in enumerate(optimizer.param_groups):
-        for parameter in group["params"]:
-            if id(parameter) not in seen:
-                raise ValueError(
-                    f"named_parameters: a parameter of the optimizer's group {number}, of shape {tuple(parameter.shape)}, "
-                    "has no name; expected model.named_parameters()"
-                )
+    for number, parameter in strangers(optimizer, seen):
+        raise ValueError(
+            f"named_parameters: a parameter of the optimizer's group {number}, of shape {tuple(parameter.shape)}, "
+            "has no name; expected model.named_parameters()"
+        )
     return found
+
+
+def strangers(optimizer: torch.optim.Optimizer, known: set[int]) -> Iterator[tuple[int, torch.nn.Parameter]]:
+    """Its parameters, with the number of their group, whose identity is not known."""
+    for number, group in enumerate(optimizer.param_groups):
+        yield from ((number, parameter) for parameter in group["params"] if id(parameter) not in known)
 
 
 def _cut(tensors: Sequence[Named], cap_mb: float) -> list[list[Named]]:
