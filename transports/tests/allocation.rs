@@ -8,7 +8,7 @@ use std::thread;
 use gradwire::state::MemoryChoice;
 use gradwire::{Grad, Layout as Tensors, Memory, Source, Spec, StepKey, UnitPolicy};
 use gradwire_transports::collective::{self, Buffers, Gathered, Reduce, Wire};
-use gradwire_transports::exchange::{Exchange, Route, ServerOptions};
+use gradwire_transports::exchange::{Exchange, NewPart, Route, ServerOptions};
 use gradwire_transports::gossip::{Mixer, Topology};
 use gradwire_transports::layer::Meter;
 use gradwire_transports::{Deadline, Rank, Tag, Transport, local};
@@ -16,11 +16,12 @@ use gradwire_transports::{Deadline, Rank, Tag, Transport, local};
 #[path = "common/learned.rs"]
 mod learned;
 
-/// Counts the allocations of each thread.
+/// Counts the allocations of each thread, and the bytes that it holds.
 struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    static HELD: Cell<i64> = const { Cell::new(0) };
 }
 
 // SAFETY: every call goes unchanged to the system's allocator, which keeps the contract. The counter is a
@@ -29,11 +30,13 @@ thread_local! {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        HELD.set(HELD.get() + layout.size() as i64);
         // SAFETY: the caller keeps the contract of `alloc`, which is the same for the system's allocator.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        HELD.set(HELD.get() - layout.size() as i64);
         // SAFETY: as above; the pointer comes from `alloc`, thus from the system's allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
@@ -245,6 +248,30 @@ fn a_warm_step_in_several_parts_allocates_nothing() {
             |spec, layout| Exchange::new(spec, layout, route.clone()).unwrap().pipelined(2).unwrap();
         let counts = on_three_ranks(|transport| allocations_of_steps(transport, spelling, &exchange));
         assert_eq!(counts, [0; 3], "{spelling} by {route:?}");
+    }
+}
+
+#[test]
+fn an_exchange_that_is_freed_holds_no_buffer_of_its_steps() {
+    for (spelling, route) in [
+        ("qsgd:bits=8,unit=tensor", Route::AllGather),
+        ("randomk:density=0.9,unit=tensor", Route::Owners { wire: Wire::F32 }),
+    ] {
+        let (mut end, grad) = (local::world(1).remove(0), vec![1.0; tensors().len()]);
+        let mut mean = vec![0.0; grad.len()];
+        let mut exchange = Exchange::new(Spec::parse(spelling).unwrap(), tensors(), route).unwrap();
+        let before = HELD.get();
+        for step in 0..2 {
+            let key = StepKey { seed: 7, step, source: Source::Rank(0) };
+            let part = NewPart { units: &[0, 1], ..NewPart::default() };
+            exchange.start_in_parts(&mut end, key, None, Deadline::NEVER).unwrap();
+            exchange.add_part(&mut end, &part, Grad::F32(&grad), None).unwrap();
+            exchange.finish(&mut end, &mut mean, None, Deadline::NEVER).unwrap();
+        }
+        let warm = HELD.get() - before;
+        exchange.free().unwrap();
+        let left = HELD.get() - before;
+        assert!(warm > 2 * grad.len() as i64 && left < warm / 8, "{spelling}: {left} of {warm} bytes");
     }
 }
 

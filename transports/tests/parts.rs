@@ -126,6 +126,8 @@ fn parts_have_the_bits_of_a_step_in_one_in_whatever_order_they_are_added() {
                 }
                 let report = worker.finish().unwrap();
                 assert_eq!(report.contributors.len(), 3);
+                // Buffers hold nothing that the next step needs.
+                worker.exchange.free().unwrap();
             }
             worker.state()
         });
@@ -315,6 +317,7 @@ fn other_routes_refuse_parts_by_name_and_misuse_is_an_error() {
         assert_eq!(add(&mut worker, &part), Err(ExchangeError::NotStarted));
         worker.begin(0).unwrap();
         assert_eq!(worker.begin(1), Err(ExchangeError::Busy));
+        assert_eq!(worker.exchange.free(), Err(ExchangeError::Busy));
         assert_eq!(add(&mut worker, &part), Ok(0));
         assert!(matches!(add(&mut worker, &part), Err(ExchangeError::BadPart { .. })));
         worker.finish().unwrap();

@@ -128,12 +128,17 @@ impl Encoder {
         let needed = codec.scratch_len(units);
         grow(&mut self.words, needed.words);
         grow(&mut self.bytes, needed.bytes);
-        grow(&mut self.frame, codec.max_frame_bytes(units).ok_or(EncodeError::TooLarge)?);
+        self.make_room_for(codec.max_frame_bytes(units).ok_or(EncodeError::TooLarge)?);
         self.clear();
         let mut scratch = Scratch { words: &mut self.words, bytes: &mut self.bytes };
         self.len = encode(&mut scratch, &mut self.frame)?;
         self.mark(0..self.len);
         Ok(self.frame())
+    }
+
+    /// Room for a frame and a byte that may be appended, without which the frame would move to twice the room.
+    pub(crate) fn make_room_for(&mut self, frame_bytes: usize) {
+        grow(&mut self.frame, frame_bytes.saturating_add(1));
     }
 
     /// Writes the divisor into a frame that was just written.

@@ -162,7 +162,7 @@ impl Encoder {
             grow(&mut self.bytes, needed.bytes);
             frames = frames.checked_add(room(group, &units)?).ok_or(EncodeError::TooLarge)?;
         }
-        grow(&mut self.frame, frames);
+        self.make_room_for(frames);
         Ok(())
     }
 }

@@ -7,8 +7,8 @@ use gradwire::rounds::AfterRounds;
 use gradwire::{DecodeError, Encoder, Gather, Grad, Memory, StepInput, Unit};
 
 use super::error::ExchangeError;
-use super::head::{self, Head};
-use super::incoming::{Incoming, Requirements};
+use super::frames::{Frames, visit};
+use super::incoming::Incoming;
 use super::means::{Means, flat};
 use super::message::Message;
 use super::part_route::{InParts, Polled};
@@ -18,7 +18,6 @@ use super::rounds_first::FirstRounds;
 use super::senders::Senders;
 use super::step::Step;
 use super::version::TAIL;
-use super::void::refusal;
 use crate::rank::Rank;
 use crate::tag::Tag;
 
@@ -26,6 +25,8 @@ use crate::tag::Tag;
 #[derive(Debug, Default)]
 pub(super) struct AllGather {
     incoming: Incoming,
+    /// Encodes added parts, one after the other: their frames go behind heads.
+    encoder: Encoder,
     /// Of the parts of this step, and of steps that had more.
     frames: Vec<Frames>,
     /// The units of a part that the sender of a message has.
@@ -39,25 +40,6 @@ pub(super) struct AllGather {
     held_by_all: usize,
     /// A bit for each coordinate of a part that was divided.
     divided: Vec<u64>,
-}
-
-/// The frames of a part: this rank's own, and by position in the membership those of the others.
-#[derive(Debug, Default)]
-struct Frames {
-    own: Encoder,
-    /// Of an added part: the head, and the own frames behind it.
-    headed: Vec<u8>,
-    others: Vec<Vec<u8>>,
-    /// The position of the member whose frame is added next, and the coordinates that those before it hold.
-    next: usize,
-    held: usize,
-}
-
-impl Frames {
-    /// This rank's own frames of a part; empty if it lacks all of its units.
-    fn own(&self, part: Part<'_>) -> &[u8] {
-        if part.own.is_empty() { &[] } else { self.own.frame() }
-    }
 }
 
 /// Encodes units of the step's gradient into the encoder's own buffer: by the plan, or by the codec that is
@@ -86,6 +68,10 @@ pub(super) fn encode(
 }
 
 impl InParts for AllGather {
+    fn free(&mut self) {
+        *self = Self::default();
+    }
+
     fn set_parts(&mut self, count: usize) {
         self.frames.resize_with(self.frames.len().max(count), Frames::default);
     }
@@ -113,20 +99,20 @@ impl InParts for AllGather {
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError> {
         let (frames, codec) = (&mut self.frames[part.at], step.codec());
-        let encoder = &mut frames.own;
-        let Some(rounds) = codec.rounds_first() else {
-            if !part.own.is_empty() {
-                encode(encoder, step, None, part.own, grad, memory)?;
-            }
-            if part.says.is_some() {
-                head::write(part, &mut frames.headed);
-                let Frames { own, headed, .. } = frames;
-                headed.extend_from_slice(if part.own.is_empty() { &[TAIL] } else { own.message() });
-            }
+        if part.says.is_some() {
+            let encoder = &mut self.encoder;
+            let own = match part.own {
+                [] => &[],
+                own => encode(encoder, step, None, own, grad, memory).map(|()| encoder.frame())?,
+            };
+            frames.put_behind_head(part, own);
             return Ok(());
+        }
+        let Some(rounds) = codec.rounds_first() else {
+            return encode(&mut frames.own, step, None, part.units, grad, memory);
         };
         let after = AfterRounds::new(rounds, self.first_rounds.numbers(step, rounds, part));
-        encode(encoder, step, Some(&after), part.units, grad, memory)
+        encode(&mut frames.own, step, Some(&after), part.units, grad, memory)
     }
 
     fn encode_beside(
@@ -138,15 +124,14 @@ impl InParts for AllGather {
         memory: &mut Memory<'_>,
     ) -> Result<(), ExchangeError> {
         let codec = step.plan.only().ok_or(ExchangeError::NoParts { route: "several codecs" })?.codec();
-        let Frames { own, headed, .. } = &mut self.frames[part.at];
-        head::write(part, headed);
-        if !part.own.is_empty() {
-            let (key, layout) = (step.key, step.layout.as_ref());
-            own.set_divisor(step.divisor);
-            let input = StepInput { key, layout: &layout, units: part.own, grad: grads };
-            headed.extend_from_slice(own.encode_beside(codec, &input, before, memory)?);
-        }
-        headed.push(TAIL);
+        let (key, layout) = (step.key, step.layout.as_ref());
+        self.encoder.set_divisor(step.divisor);
+        let input = StepInput { key, layout: &layout, units: part.own, grad: grads };
+        let own = match part.own {
+            [] => &[],
+            _ => self.encoder.encode_beside(codec, &input, before, memory)?,
+        };
+        self.frames[part.at].put_behind_head(part, own);
         Ok(())
     }
 
@@ -245,7 +230,7 @@ impl InParts for AllGather {
         if part.own.is_empty() {
             return Ok(());
         }
-        self.incoming.give_back(self.frames[part.at].own.frame(), part.own, step, memory)
+        self.incoming.give_back(self.frames[part.at].own(part), part.own, step, memory)
     }
 
     fn frame_bytes(&self) -> usize {
@@ -367,36 +352,4 @@ fn divide_unit(unit: &FrameUnit<'_>, divided: &mut [u64], mean: &mut [f32], by: 
         }
     });
     found
-}
-
-/// Checks the message of a member about a part and shows it to `look`, if the member has any unit of it.
-/// Returns what `look` returns, and 0 without it.
-fn visit(
-    (incoming, present): (&mut Incoming, &mut Vec<Unit>),
-    frames: &Frames,
-    step: &mut Step<'_>,
-    part: Part<'_>,
-    position: usize,
-    look: impl FnOnce(&Message<'_>) -> usize,
-) -> Result<usize, ExchangeError> {
-    let (rank, layout) = (step.members().as_slice()[position], step.layout.as_ref());
-    let (units, bytes) = if rank == step.rank() {
-        (part.own, frames.own(part))
-    } else if part.says.is_some() {
-        let message = &frames.others[position];
-        if let Some(refusal) = refusal(rank, message, &layout, step.key.step) {
-            return Err(refusal);
-        }
-        let head = Head::read(message, part).ok_or(ExchangeError::WrongUnits { rank })?;
-        present.clear();
-        present.extend(head.present(part));
-        (&present[..], head.rest)
-    } else {
-        (part.units, &frames.others[position][..])
-    };
-    if units.is_empty() {
-        return if bytes.is_empty() { Ok(0) } else { Err(ExchangeError::WrongUnits { rank }) };
-    }
-    let expected = Requirements::part(step, units);
-    Ok(look(&incoming.parse(rank, bytes, &layout, &expected)?))
 }

@@ -196,6 +196,18 @@ impl Exchange {
         with_pipeline!(&self.route, route => Ok(route.units_of(at))).ok()?
     }
 
+    /// Frees the buffers of earlier steps, for an exchange that takes none for a while; the next step makes
+    /// them anew. What it holds of messages that came early stays.
+    ///
+    /// # Errors
+    /// `Busy`; `NoParts` for routes that take no added parts.
+    pub fn free(&mut self) -> Result<(), ExchangeError> {
+        self.require_idle()?;
+        with_pipeline!(&mut self.route, route => { route.free(); Ok(()) })?;
+        self.port.free();
+        Ok(())
+    }
+
     /// Sets until when the messages of the parts that were added must come; at first, the time that the step
     /// was begun with.
     pub fn wait_until(&mut self, by: u64) {

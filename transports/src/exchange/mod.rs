@@ -143,6 +143,7 @@ mod ending;
 mod entry;
 mod error;
 mod fit;
+mod frames;
 mod head;
 mod in_parts;
 mod incoming;

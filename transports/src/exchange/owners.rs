@@ -265,6 +265,10 @@ impl Owners {
 impl InParts for Owners {
     const HAS_NOTES: bool = true;
 
+    fn free(&mut self) {
+        *self = Self::new(self.wire, self.units.len());
+    }
+
     fn set_parts(&mut self, count: usize) {
         self.parts.resize_with(self.parts.len().max(count), PartState::default);
     }

@@ -30,6 +30,9 @@ pub(super) trait InParts {
     /// no void frame can take the place of a frame there.
     const HAS_NOTES: bool = false;
 
+    /// Frees the buffers of earlier steps.
+    fn free(&mut self) {}
+
     /// Sets the number of parts of a step.
     fn set_parts(&mut self, count: usize);
 

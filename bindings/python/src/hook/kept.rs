@@ -1,5 +1,7 @@
 //! What is kept of a group of tensors from step to step, and what it was before the step under way.
 
+use std::mem;
+
 use crate::names::{Layout, Memory, Plan};
 
 /// A sample has one block of so many elements of each so many blocks.
@@ -23,6 +25,7 @@ pub(super) struct Kept {
     /// Whether no step has used it: it holds zeros, whose pages no one has touched.
     is_new: bool,
     plan: Plan,
+    layout: Layout,
     /// Beside: whether the step under way has not written a unit yet, by position.
     is_left: Vec<bool>,
 }
@@ -30,10 +33,10 @@ pub(super) struct Kept {
 impl Kept {
     /// Nothing is kept yet; `None` for a plan that keeps nothing.
     pub(super) fn new(plan: Plan, layout: &Layout, is_beside: bool, is_copied_late: bool) -> Option<Self> {
-        let memory = || Memory::for_plan(&plan, &layout.as_ref());
+        let (memory, before) = empty(&plan, layout)?;
         Some(Self {
-            memory: memory()?,
-            before: memory()?,
+            memory,
+            before,
             is_beside,
             is_copied_late,
             is_open: false,
@@ -41,12 +44,26 @@ impl Kept {
             is_new: true,
             is_left: vec![false; plan.units().len()],
             plan,
+            layout: layout.clone(),
         })
     }
 
     /// After the last step that holds, also while another one is under way.
     pub(super) fn kept(&self) -> &Memory<'static> {
         if self.is_open { &self.before } else { &self.memory }
+    }
+
+    /// Between steps: frees what holds nothing but zeros. The next step touches new pages then.
+    pub(super) fn free_zeros(&mut self) {
+        let holds_nothing = || self.memory.residual().iter().all(|value| *value == 0.0);
+        if self.is_beside
+            && !self.is_new
+            && holds_nothing()
+            && let Some(empty) = empty(&self.plan, &self.layout)
+        {
+            (self.memory, self.before) = empty;
+            self.is_new = true;
+        }
     }
 
     /// The L2 norm of a sample of what is kept, of which a 64th is read.
@@ -64,7 +81,7 @@ impl Kept {
     pub(super) fn begin_step(&mut self) {
         (self.is_open, self.is_new) = (true, false);
         if self.is_beside {
-            std::mem::swap(&mut self.memory, &mut self.before);
+            mem::swap(&mut self.memory, &mut self.before);
             self.is_left.fill(true);
         } else {
             self.copy();
@@ -108,7 +125,7 @@ impl Kept {
 
     /// Returns to what was kept when the step began.
     pub(super) fn undo_step(&mut self) {
-        std::mem::swap(&mut self.memory, &mut self.before);
+        mem::swap(&mut self.memory, &mut self.before);
         (self.is_open, self.is_copied) = (false, false);
         self.is_left.fill(false);
         if self.is_beside {
@@ -118,7 +135,7 @@ impl Kept {
     }
 
     fn copy(&mut self) {
-        if !std::mem::replace(&mut self.is_copied, true) {
+        if !mem::replace(&mut self.is_copied, true) {
             self.before.copy_from(&self.memory);
         }
     }
@@ -136,4 +153,10 @@ impl Kept {
         self.memory.copy_from(memory);
         (self.is_copied, self.is_new) = (false, false);
     }
+}
+
+/// Two memories of zeros, whose pages no one has touched.
+fn empty(plan: &Plan, layout: &Layout) -> Option<(Memory<'static>, Memory<'static>)> {
+    let memory = || Memory::for_plan(plan, &layout.as_ref());
+    Some((memory()?, memory()?))
 }

@@ -87,6 +87,8 @@ pub(super) struct Lane {
     pub(super) spelling: String,
     len: usize,
     flat: Vec<f32>,
+    /// Whether it may hold buffers of a step.
+    was_used: bool,
     pub(super) places: Places,
     /// Of each part, what each rank said, as far as it was heard.
     pub(super) said: Vec<Vec<Option<Says>>>,
@@ -98,13 +100,22 @@ pub(super) struct Lane {
 impl Lane {
     pub(super) fn new(machine: Exchange, layout: &Layout, kind: Kind, spelling: String) -> Self {
         let (flat, places, said) = Default::default();
-        let len = layout.len();
-        Self { machine, kind, spelling, len, flat, places, said, is_waiting: false, is_done: false }
+        let (len, was_used, is_waiting, is_done) = (layout.len(), false, false, false);
+        Self { machine, kind, spelling, len, flat, was_used, places, said, is_waiting, is_done }
     }
 
     pub(super) fn begin_step(&mut self) {
         self.said.clear();
-        (self.is_waiting, self.is_done) = (false, false);
+        (self.was_used, self.is_waiting, self.is_done) = (true, false, false);
+    }
+
+    /// Frees the buffers of earlier steps, as a step does without it. A lane that one step does not need is
+    /// seldom needed by the next.
+    pub(super) fn free(&mut self) {
+        // No step is under way, and its route takes added parts.
+        if std::mem::take(&mut self.was_used) && self.machine.free().is_ok() {
+            (self.flat, self.places) = Default::default();
+        }
     }
 
     /// Adds the tensors of a bucket; all of them as if this rank had no gradient if it `lacks_all`. Returns

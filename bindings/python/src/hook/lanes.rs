@@ -55,6 +55,13 @@ impl Lanes {
         self.all.iter_mut().enumerate().filter(|(at, _)| active.contains(at))
     }
 
+    /// Frees the buffers of lanes that take no part in the step that begins.
+    pub(super) fn free_others(&mut self) {
+        let Self { all, active, .. } = self;
+        let others = all.iter_mut().enumerate().filter(|(at, _)| !active.contains(at));
+        others.for_each(|(_, lane)| lane.free());
+    }
+
     fn next_of(&self, at: usize) -> Option<Outgoing<'_>> {
         Machine::outgoing(&self.all[at].machine)
     }

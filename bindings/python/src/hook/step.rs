@@ -47,6 +47,7 @@ impl Engine {
         let key = StepKey { seed: self.seed, step, source: Source::Rank(self.rank) };
         let by = now().saturating_add(nanos(self.timeout));
         self.lanes.active.clone_from(&opening.lanes);
+        self.lanes.free_others();
         for at in &opening.lanes {
             let lane = &mut self.lanes.all[*at];
             lane.begin_step();
@@ -64,6 +65,8 @@ impl Engine {
         let mut kept = self.shared.kept();
         let state = &mut *self.shared.lock();
         self.shared.undo(&mut kept, state);
+        let others = kept.iter_mut().enumerate().filter(|(at, _)| !opening.lanes.contains(at));
+        others.for_each(|(_, kept)| kept.iter_mut().for_each(Kept::free_zeros));
         let mut ratio = match (state.scale, opening.scale) {
             (Some(before), Some(now)) => now / before,
             _ => 1.0,

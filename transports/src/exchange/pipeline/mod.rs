@@ -86,6 +86,12 @@ impl<R: InParts> Pipeline<R> {
         pipeline
     }
 
+    /// Frees the buffers of earlier steps.
+    pub(super) fn free(&mut self) {
+        self.route.free();
+        self.mean = Vec::new();
+    }
+
     /// In at most `count` parts.
     pub(super) fn cut(&mut self, units: &[Unit], count: usize) {
         self.parts[CUT] = Parts::new(units, count);

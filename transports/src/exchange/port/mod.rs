@@ -180,6 +180,11 @@ impl Port {
         }
     }
 
+    /// Frees the buffers that wait for the next messages.
+    pub(super) fn free(&mut self) {
+        (self.sent, self.spare) = Default::default();
+    }
+
     pub(super) fn rank(&self) -> Rank {
         self.me
     }
