@@ -155,21 +155,28 @@ fn gradients_and_means_that_stand_apart_have_the_bits_of_flat_ones() {
             let means: Vec<Vec<f32>> = units().iter().map(|unit| mean[unit.range()].to_vec()).collect();
             (means, saved(worker.memory.as_ref().unwrap()))
         });
-        let apart = on_ranks(3, (spelling, Route::AllGather), |mut worker| {
-            for step in 0..3 {
-                worker.begin(step, step);
-                let grad = gradient(worker.end.rank().0, step);
-                for units in [&[4, 9][..], &[0, 3]] {
-                    worker.add(&NewPart { units, ..NewPart::default() }, &grad);
-                    worker.advance();
+        let is_sparse = spelling.starts_with("topk");
+        for route in [Route::AllGather, Route::SparseAllReduce].into_iter().take(1 + usize::from(is_sparse)) {
+            let apart = on_ranks(3, (spelling, route.clone()), |mut worker| {
+                for step in 0..3 {
+                    worker.begin(step, step);
+                    let grad = gradient(worker.end.rank().0, step);
+                    // Parts with a gap, and on both sides of another one.
+                    for units in [&[0, 4][..], &[3, 9]] {
+                        worker.add(&NewPart { units, ..NewPart::default() }, &grad);
+                        if step > 0 {
+                            worker.advance();
+                        }
+                    }
+                    worker.complete().unwrap();
+                    std::mem::swap(&mut worker.before, &mut worker.memory);
                 }
-                worker.complete().unwrap();
-                std::mem::swap(&mut worker.before, &mut worker.memory);
-            }
-            let means: Vec<Vec<f32>> = IDS.iter().map(|id| worker.means.0[*id as usize].clone()).collect();
-            (means, saved(worker.before.as_ref().unwrap()))
-        });
-        assert!(flat == apart, "{spelling}");
+                let means: Vec<Vec<f32>> =
+                    IDS.iter().map(|id| worker.means.0[*id as usize].clone()).collect();
+                (means, saved(worker.before.as_ref().unwrap()))
+            });
+            assert!(flat == apart, "{spelling} by {route:?}");
+        }
     }
 }
 
@@ -217,9 +224,12 @@ fn only_sums_have_gradients_apart_in_one_memory() {
 
 #[test]
 fn a_mean_that_is_not_finite_is_seen_by_all_ranks_and_ends_no_step() {
-    for case in
-        [("topk:density=0.05,unit=tensor", Route::AllGather), ("none", Route::AllGather), ("none", OWNERS)]
-    {
+    for case in [
+        ("topk:density=0.05,unit=tensor", Route::AllGather),
+        ("topk:density=0.05,unit=tensor", Route::SparseAllReduce),
+        ("none", Route::AllGather),
+        ("none", OWNERS),
+    ] {
         let spelling = case.0;
         on_ranks(2, case, |mut worker| {
             worker.begin(0, 0);
@@ -245,7 +255,11 @@ fn a_mean_that_is_not_finite_is_seen_by_all_ranks_and_ends_no_step() {
 
 #[test]
 fn a_part_that_cannot_be_encoded_is_added_without_its_gradient() {
-    on_ranks(2, ("topk:density=0.05,unit=tensor", Route::AllGather), |mut worker| {
+    [Route::AllGather, Route::SparseAllReduce].into_iter().for_each(add_without_gradient);
+}
+
+fn add_without_gradient(route: Route) {
+    on_ranks(2, ("topk:density=0.05,unit=tensor", route), |mut worker| {
         worker.begin(0, 0);
         let (me, mut grad) = (worker.end.rank().0, gradient(worker.end.rank().0, 0));
         worker.add(&NewPart { units: &[9], ..NewPart::default() }, &grad);

@@ -107,6 +107,8 @@ fn parts_have_the_bits_of_a_step_in_one_in_whatever_order_they_are_added() {
     for case in [
         ("topk:density=0.05,unit=tensor", Route::AllGather),
         ("dgc:density=0.05,unit=tensor", Route::AllGather),
+        ("topk:density=0.05,unit=tensor", Route::SparseAllReduce),
+        ("dgc:density=0.3,values=q4,unit=tensor", Route::SparseAllReduce),
         ("qsgd:bits=4,bucket=64,unit=tensor", Route::AllGather),
         ("randomk:density=0.1,unit=tensor", OWNERS),
         ("powersgd:rank=2,unit=tensor", OWNERS),
@@ -137,9 +139,11 @@ fn parts_have_the_bits_of_a_step_in_one_in_whatever_order_they_are_added() {
 
 #[test]
 fn a_part_is_there_before_the_next_is_added_with_what_the_others_say() {
-    for case in
-        [("topk:density=0.1,unit=tensor", Route::AllGather), ("randomk:density=0.1,unit=tensor", OWNERS)]
-    {
+    for case in [
+        ("topk:density=0.1,unit=tensor", Route::AllGather),
+        ("topk:density=0.1,unit=tensor", Route::SparseAllReduce),
+        ("randomk:density=0.1,unit=tensor", OWNERS),
+    ] {
         on_ranks(3, &case, |mut worker| {
             let (me, ranks) = (worker.end.rank().0, RankSet::contiguous(3));
             let grad = gradient(me, 0);
@@ -162,9 +166,11 @@ fn a_part_is_there_before_the_next_is_added_with_what_the_others_say() {
 /// Rank 2 has run out of inputs; nobody has used unit 4; rank 0 has not used unit 1.
 #[test]
 fn a_unit_that_a_rank_lacks_counts_as_zero_and_its_residual_stays() {
-    for case in
-        [("topk:density=0.5,unit=tensor", Route::AllGather), ("randomk:density=0.5,unit=tensor", OWNERS)]
-    {
+    for case in [
+        ("topk:density=0.5,unit=tensor", Route::AllGather),
+        ("topk:density=0.5,unit=tensor", Route::SparseAllReduce),
+        ("randomk:density=0.5,unit=tensor", OWNERS),
+    ] {
         let ends = on_ranks(3, &case, |mut worker| {
             let me = worker.end.rank().0;
             worker.whole(0, &gradient(me, 0)).unwrap();
@@ -206,9 +212,11 @@ fn a_unit_that_a_rank_lacks_counts_as_zero_and_its_residual_stays() {
 
 #[test]
 fn a_gradient_that_is_refused_makes_later_parts_void_at_all_ranks() {
-    for case in
-        [("topk:density=0.1,unit=tensor", Route::AllGather), ("randomk:density=0.1,unit=tensor", OWNERS)]
-    {
+    for case in [
+        ("topk:density=0.1,unit=tensor", Route::AllGather),
+        ("topk:density=0.1,unit=tensor", Route::SparseAllReduce),
+        ("randomk:density=0.1,unit=tensor", OWNERS),
+    ] {
         on_ranks(3, &case, |mut worker| {
             let me = worker.end.rank().0;
             let mut grad = gradient(me, 0);
@@ -247,7 +255,7 @@ fn what_a_rank_says_that_fails_reaches_all_others_in_the_same_step() {
         ("topk:density=0.1,unit=tensor", Route::Server(ServerOptions::default())),
     ];
     for case in cases {
-        let takes_parts = matches!(case.1, Route::AllGather | Route::Owners { .. });
+        let takes_parts = matches!(case.1, Route::AllGather | Route::SparseAllReduce | Route::Owners { .. });
         for (added, late) in [(true, true), (true, false), (false, false), (false, true)] {
             if added && !takes_parts || late && !added && matches!(case.1, Route::Server(_)) {
                 continue;
@@ -301,11 +309,11 @@ fn setting(end: &LocalTransport) -> Setting {
 
 #[test]
 fn other_routes_refuse_parts_by_name_and_misuse_is_an_error() {
-    let sparse = ("topk:density=0.1,unit=tensor", Route::SparseAllReduce, "sparse all-reduce");
     let server = ("topk:density=0.1", Route::Server(ServerOptions::default()), "a server");
-    for (spec, route, name) in [sparse, server, ("randomk", RING, "a ring, a tree or a library")] {
+    for (spec, route, name) in [server, ("randomk", RING, "a ring, a tree or a library")] {
         on_ranks(1, &(spec, route), |mut worker| {
             assert_eq!(worker.begin(0), Err(ExchangeError::NoParts { route: name }));
+            assert_eq!(worker.exchange.free(), Err(ExchangeError::NoParts { route: name }));
             worker.whole(0, &gradient(0, 0)).unwrap();
         });
     }

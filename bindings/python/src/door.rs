@@ -3,6 +3,7 @@
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use gradwire_transports::collective::Wire;
+use gradwire_transports::cost::Link;
 use gradwire_transports::exchange::{self, NewPart, Report, Route};
 use gradwire_transports::{Deadline, Transport};
 use pyo3::exceptions::PyRuntimeError;
@@ -22,7 +23,8 @@ const TELLING_SECONDS: f64 = 2.0;
 /// How the gradients of all ranks of a :class:`Mesh` become one mean, which has the same bits at all ranks.
 ///
 /// Every rank makes one with the same codec and layout, and calls :meth:`mean` for the same steps in the same
-/// order. Frames of a gather codec go to all ranks and are added in rank order. Payloads of a linear codec
+/// order. Frames of a gather codec go to all ranks and are added in rank order; with a sparse codec and many
+/// ranks, where that is shorter, owners of coordinates add them up, to the same bits. Payloads of a linear codec
 /// are summed by owners, in rank order too: a rank sends 2 · (N − 1) / N of its payload for N ranks. For
 /// these, ``wire="bf16"`` sends 16 bits a value and adds in float32. ``units`` are as those of
 /// :meth:`Codec.encode`; by default they are those of the spelling.
@@ -64,7 +66,8 @@ impl Exchange {
     ) -> PyResult<Self> {
         deadline_in(timeout)?;
         let layout = layout_of(layout)?;
-        let machine = machine_of(&codec.get().spec, &layout.get().layout, units, wire, false)?.undoing();
+        let (spec, world) = (&codec.get().spec, mesh.get().world());
+        let machine = machine_of(spec, &layout.get().layout, units, (wire, world), false)?.undoing();
         let ids = machine.units().iter().map(|unit| unit.id).collect();
         Ok(Self { mesh, codec, layout, seed, timeout, ids, machine: Mutex::new(machine) })
     }
@@ -132,13 +135,17 @@ impl Exchange {
     }
 }
 
-/// The exchange of a spelling: frames to all ranks, encoded on the threads of the caller's pool if that is
-/// said; or sums by owners.
+/// A link on which fewer bytes take less time, however fast it is.
+const ANY_SPEED: Link = Link { latency_s: 0.0, bytes_per_s: 1.0, burst_bytes: 0.0 };
+
+/// The exchange of a spelling between so many ranks: frames to all ranks, or where that is predicted to be
+/// shorter their sums by owners, encoded on the threads of the caller's pool if that is said; or sums of
+/// payloads by owners.
 pub(crate) fn machine_of(
     spec: &names::Spec,
     layout: &names::Layout,
     units: Option<Vec<UnitTuple>>,
-    wire: &str,
+    (wire, world): (&str, usize),
     on_threads: bool,
 ) -> PyResult<exchange::Exchange> {
     let wire = match wire {
@@ -157,7 +164,11 @@ pub(crate) fn machine_of(
         Some(units) => Plan::of_units(spec, units_of(units, layout.len())?, &borrowed),
     };
     let plan = if on_threads { plan.on_threads() } else { plan };
-    let route = if is_linear { Route::Owners { wire } } else { Route::AllGather };
+    let route = match exchange::Exchange::route_over(&plan, world, &ANY_SPEED) {
+        _ if is_linear => Route::Owners { wire },
+        Route::SparseAllReduce => Route::SparseAllReduce,
+        _ => Route::AllGather,
+    };
     exchange::Exchange::new(plan, layout.clone(), route).map_err(|error| value(error.to_string()))
 }
 

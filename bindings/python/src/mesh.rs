@@ -211,7 +211,7 @@ impl Mesh {
 
     /// How many ranks there are.
     #[getter]
-    fn world(&self) -> usize {
+    pub(crate) fn world(&self) -> usize {
         self.world
     }
 

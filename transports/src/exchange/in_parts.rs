@@ -23,7 +23,7 @@ macro_rules! with_pipeline {
         match $state {
             State::AllGather($route) => $call,
             State::Owners($route) => $call,
-            State::SparseAllReduce(_) => Err(ExchangeError::NoParts { route: "sparse all-reduce" }),
+            State::SparseAllReduce($route) => $call,
             State::AllReduce(_) => Err(ExchangeError::NoParts { route: "a ring, a tree or a library" }),
             State::Server(_) => Err(ExchangeError::NoParts { route: "a server" }),
         }
@@ -35,7 +35,8 @@ impl Exchange {
     /// the same order, whenever they have their gradients. All ranks vote at the end of such a step.
     ///
     /// # Errors
-    /// `Busy`; `NoParts` for routes other than [`Route::AllGather`](super::Route::AllGather) and
+    /// `Busy`; `NoParts` for routes other than [`Route::AllGather`](super::Route::AllGather),
+    /// [`Route::SparseAllReduce`](super::Route::SparseAllReduce) and
     /// [`Route::Owners`](super::Route::Owners); `RoundsFirst` for a codec with rounds before its frame, which
     /// needs all of the gradient.
     pub fn begin_in_parts(

@@ -115,6 +115,8 @@ routes! { true =>
     added_frames: "topk:density=0.2,unit=tensor", AllGather, 1e-5;
     added_frames_without_memory: "qsgd:bits=8,unit=tensor", AllGather, 0.2;
     added_frames_of_groups: "w=none; b=topk:density=0.5; topk:density=0.2,unit=tensor", AllGather, 1e-5;
+    added_sparse_sums: "topk:density=0.2,unit=tensor", SparseAllReduce, 1e-5;
+    added_sparse_sums_of_groups: "b=topk:density=0.5; topk:density=0.2,unit=tensor", SparseAllReduce, 1e-5;
     added_sums: "w=none; b=none; none", Owners { wire: F32 }, 1e-5;
     added_sums_with_memory: "randomk:density=0.3,unit=tensor", Owners { wire: F32 }, 1e-5;
     added_sums_of_groups: "v=none; randomk:density=0.3,unit=tensor", Owners { wire: F32 }, 1e-5;

@@ -61,7 +61,7 @@ impl Handle {
         let timeout = Duration::try_from_secs_f64(timeout).map_err(|error| value(error.to_string()))?;
         let (mut all, mut kept) = (Vec::new(), Vec::new());
         for lane in lanes {
-            let (lane, memory) = lane_of(lane, threads > 1)?;
+            let (lane, memory) = lane_of(lane, mesh.world(), threads > 1)?;
             all.push(lane);
             kept.push(memory);
         }
@@ -322,11 +322,12 @@ fn borrowed<'py>(memories: &[(usize, Bound<'py, Memory>)]) -> PyResult<Vec<(usiz
 
 fn lane_of(
     (codec, layout, units, discardable, wire): LaneTuple,
+    world: usize,
     on_threads: bool,
 ) -> PyResult<(Lane, Option<Kept>)> {
     let (spec, layout) = (&codec.get().spec, &layout.get().layout);
     let plan = Plan::of_units(spec, units_of(units.clone(), layout.len())?, &layout.as_ref());
-    let machine = machine_of(spec, layout, Some(units), &wire, on_threads)?.taking_any_mean();
+    let machine = machine_of(spec, layout, Some(units), (&wire, world), on_threads)?.taking_any_mean();
     let is_linear = spec.codec.as_linear().is_some();
     let kind = match spec.memory {
         _ if is_linear => Kind::Sums,

@@ -163,10 +163,34 @@ MODES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("mode", MODES)
 def test_means_are_those_of_a_replay_at_four_ranks_with(mode: str) -> None:
-    codecs = ["topk:density=0.02", "powersgd:rank=1", "none"]
+    # Frames of the second one are summed by owners.
+    codecs = ["topk:density=0.02", "topk:density=0.4", "powersgd:rank=1", "none"]
     ranks = results(4, all_recorded, codecs, MODES[mode], 240 if mode == "default-buckets" else 48, seconds=300)
     for codec in codecs:
         check(spelled(codec), [one[codec] for one in ranks])
+
+
+def sent(rank: int, world: int, codec: str) -> tuple[int, int]:
+    """Messages and bytes of a step."""
+    model = Net()
+    parallel = ddp(model)
+    hook = gradwire.torch.compress(parallel, codec, check_every=0)
+    loss_of(parallel, 0, rank).backward()
+    return hook._view.totals()["messages"], hook.stats().bytes_sent
+
+
+def test_owners_sum_frames_of_many_ranks_where_that_is_shorter() -> None:
+    def of(world: int, density: float) -> tuple[int, float]:
+        (messages, *_), sizes = zip(*results(world, sent, f"topk:density={density}"), strict=True)
+        return messages, sum(sizes) / world
+
+    (messages, frame), (gathered, _), (both_ways, summed) = of(2, 0.4), of(4, 0.02), of(4, 0.4)
+    # Another one ends the step.
+    buckets = messages - 1
+    assert gathered == 3 * (buckets + 1)
+    # To owners, and from them.
+    assert both_ways == 3 * (2 * buckets + 1)
+    assert summed < 0.9 * 3 * frame
 
 
 def plain(rank: int, world: int, compressed: bool) -> list[np.ndarray]:

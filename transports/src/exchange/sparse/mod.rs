@@ -1,35 +1,40 @@
 //! Sparse all-reduce: every coordinate has an owner. An owner sums the values that all ranks send for its
 //! coordinates, and sends the sums to all ranks.
 
-use std::ops::Range;
+mod blocks;
 
 use gradwire::arithmetic::{divide, first_non_finite};
 use gradwire::codecs::{IndexChoice, Threshold, ValueChoice};
 use gradwire::{DecodeError, Encoder, Grad, Memory, StepInput, Unit};
 
+use self::blocks::{Sum, deal};
 use super::all_gather::encode;
 use super::error::ExchangeError;
+use super::head::{self, Head};
 use super::incoming::{Incoming, Requirements};
-use super::means::{Means, flat};
+use super::means::Means;
 use super::part_route::{InParts, Polled};
 use super::parts::Part;
 use super::port::{Body, Care};
 use super::report::Work;
 use super::step::Step;
 use super::version::TAIL;
+use super::void::refusal;
 use crate::tag::Tag;
 
-/// Blocks that each owner has, and the least length of one.
-const BLOCKS_EACH: usize = 16;
-const LEAST_BLOCK: usize = 512;
+/// In a step whose parts are added, the tags of sums: behind those of values, whose chunks count the parts.
+const SUMS: u32 = 1 << 31;
 
 #[derive(Debug)]
 pub(super) struct SparseAllReduce {
     /// Codec of the messages: every value that is not zero, unchanged.
     lossless: Threshold,
+    packer: Encoder,
     incoming: Incoming,
-    /// The decoded values of this rank's own frames.
+    /// The decoded values of this rank's own frames, in the order of the layout; and the sums, where means
+    /// stand apart.
     values: Vec<f32>,
+    sums: Vec<f32>,
     buffer: Vec<u8>,
     parts: Vec<PartState>,
     sent_bytes: usize,
@@ -44,82 +49,71 @@ struct PartState {
     own: Encoder,
     /// The blocks of every owner, by position in the membership.
     owned: Vec<Vec<Unit>>,
-    /// The frames with these blocks; at this rank's own position, that with its sums.
-    packed: Vec<Encoder>,
+    /// The messages about these blocks; at this rank's own position, that with its sums.
+    packed: Vec<Vec<u8>>,
+    /// Of an added part: the head of this rank, and by position those of the others.
+    head: Vec<u8>,
+    heads: Vec<Vec<u8>>,
     /// Whether this rank has summed its own blocks and now waits for the sums of the others.
     is_summed: bool,
     /// The position of the member whose values, or sums, are added next.
     next: usize,
-}
-
-/// An owner's message about its blocks. Its length tells which it is: only a frame is at least as long as a
-/// header. An index follows a byte of zero, with which neither a frame nor a failure begins.
-#[derive(Debug, PartialEq)]
-enum Sum<'b> {
-    Frame(&'b [u8]),
-    NonFinite(usize),
-    /// The owner refused something that it received.
-    Refused,
-}
-
-impl<'b> Sum<'b> {
-    fn read(message: &'b [u8]) -> Self {
-        match message {
-            [] => Self::Refused,
-            [0, index @ ..] if index.len() == 8 => {
-                let index = index.try_into().map_or(u64::MAX, u64::from_le_bytes);
-                Self::NonFinite(usize::try_from(index).unwrap_or(usize::MAX))
-            }
-            message => Self::Frame(message),
-        }
-    }
+    /// A coordinate whose sum is not finite, if some owner has one, where that fails no step.
+    broken: Option<usize>,
 }
 
 impl SparseAllReduce {
     pub(super) fn new() -> Self {
         let lossless = Threshold::new(0.0, IndexChoice::Auto, ValueChoice::F32).expect("0 is a threshold");
-        let (incoming, values, buffer, parts) = Default::default();
-        Self { lossless, incoming, values, buffer, parts, sent_bytes: 0, held: 0 }
+        let (packer, incoming, values, sums, buffer, parts) = Default::default();
+        Self { lossless, packer, incoming, values, sums, buffer, parts, sent_bytes: 0, held: 0 }
     }
 
     /// Decodes this rank's own frame, and assigns the blocks to owners.
     fn spread_own(&mut self, step: &mut Step<'_>, part: Part<'_>, world: usize) -> Result<(), ExchangeError> {
-        let PartState { own, owned, packed, is_summed, next } = &mut self.parts[part.at];
-        (*is_summed, *next) = (false, 0);
+        let PartState { own, owned, packed, heads, is_summed, next, broken, .. } = &mut self.parts[part.at];
+        (*is_summed, *next, *broken) = (false, 0, None);
         owned.resize_with(world, Vec::new);
-        packed.resize_with(world, Encoder::new);
-        deal(range_of(part.units), owned);
+        packed.resize_with(world, Vec::new);
+        heads.resize_with(world, Vec::new);
+        deal(part.units, owned);
         self.values.resize(step.layout.len(), 0.0);
-        self.values[range_of(part.units)].fill(0.0);
-        let expected = Requirements::own(step, part.units);
-        let layout = step.layout.as_ref();
-        let message = self.incoming.parse(step.rank(), own.frame(), &layout, &expected)?;
-        message.add_scaled_to(1.0, &mut self.values);
-        self.held += message.held();
+        part.units.iter().for_each(|unit| self.values[unit.range()].fill(0.0));
+        if !part.own.is_empty() {
+            let expected = Requirements::own(step, part.own);
+            let message = self.incoming.parse(step.rank(), own.frame(), &step.layout.as_ref(), &expected)?;
+            message.add_scaled_to(1.0, &mut self.values);
+            self.held += message.held();
+        }
         Ok(())
     }
 
-    /// Makes the frame of one owner's blocks of a part, with this rank's values or with `sums`. A block is
-    /// dense if its values that are not zero, with a bitmap of their positions, would be no shorter.
+    /// Makes the message about one owner's blocks of a part, with this rank's values or with `sums`. A block
+    /// is dense if its values that are not zero, with a bitmap of their positions, would be no shorter.
     fn pack(
         &mut self,
         step: &mut Step<'_>,
-        at: usize,
+        part: Part<'_>,
         owner: usize,
         sums: Option<&[f32]>,
     ) -> Result<(), ExchangeError> {
         let values = sums.unwrap_or(&self.values);
-        let PartState { owned, packed, .. } = &mut self.parts[at];
-        let (units, packer) = (&mut owned[owner], &mut packed[owner]);
+        let PartState { owned, packed, head, .. } = &mut self.parts[part.at];
+        let (units, out) = (&mut owned[owner], &mut packed[owner]);
         let (key, layout) = (step.key, step.layout.as_ref());
         for unit in units.iter_mut() {
             let zeros = values[unit.range()].iter().filter(|&&value| value == 0.0).count();
             unit.dense = 32 * zeros <= unit.len;
         }
         let input = StepInput { key, layout: &layout, units, grad: Grad::F32(values) };
-        let frame = packer.encode(&self.lossless, &input, None)?;
+        let frame = self.packer.encode(&self.lossless, &input, None)?;
         self.sent_bytes += frame.len();
-        packer.append(TAIL);
+        out.clear();
+        if sums.is_none() && part.says.is_some() {
+            out.extend_from_slice(head);
+        }
+        out.extend_from_slice(frame);
+        out.push(TAIL);
         Ok(())
     }
 
@@ -138,17 +132,28 @@ impl SparseAllReduce {
             return Ok(false);
         }
         if position == 0 {
-            sums[range_of(part.units)].fill(0.0);
+            part.units.iter().for_each(|unit| sums[unit.range()].fill(0.0));
         }
-        let units = &self.parts[part.at].owned[me];
+        let PartState { owned, heads, next, .. } = &mut self.parts[part.at];
         if position == me {
-            units.iter().for_each(|unit| add(&self.values, unit, sums));
+            owned[me].iter().for_each(|unit| add(&self.values, unit, sums));
         } else {
-            let expected = Requirements::holding(step, &self.lossless, units);
             let (rank, layout) = (members.as_slice()[position], step.layout.as_ref());
-            self.incoming.add(rank, &self.buffer, &layout, &expected, sums)?;
+            let mut frame = &self.buffer[..];
+            if part.says.is_some() {
+                if let Some(refusal) = refusal(rank, frame, &layout, step.key.step) {
+                    return Err(refusal);
+                }
+                let head = Head::read(frame, part).ok_or(ExchangeError::WrongUnits { rank })?;
+                let head_bytes = frame.len() - head.rest.len();
+                heads[position].clear();
+                heads[position].extend_from_slice(&frame[..head_bytes]);
+                frame = head.rest;
+            }
+            let expected = Requirements::holding(step, &self.lossless, &owned[me]);
+            self.incoming.add(rank, frame, &layout, &expected, sums)?;
         }
-        self.parts[part.at].next += 1;
+        *next += 1;
         Ok(true)
     }
 
@@ -170,7 +175,7 @@ impl SparseAllReduce {
         part: Part<'_>,
         sums: &mut [f32],
     ) -> Result<Polled, ExchangeError> {
-        let (tag, until) = (sums_tag(step, part), Care::Until(step.port.deadline));
+        let (tag, until) = (sums_tag(step, part.at), Care::Until(step.port.deadline));
         let added = self.add_next(step, part, sums);
         let is_last = self.parts[part.at].next == step.members().len();
         let added =
@@ -178,13 +183,23 @@ impl SparseAllReduce {
         match added {
             Ok(false) => return Ok(Polled::Waiting),
             Ok(true) if !is_last => return Ok(Polled::Busy(Work::Decode)),
-            Ok(true) => {}
+            Ok(true) => {
+                if step.members().len() > 1 {
+                    let me = step.place_in(&step.members());
+                    self.pack(step, part, me, Some(sums))?;
+                    step.send_frame_to_all(tag, part.at, me);
+                }
+            }
+            Err(ExchangeError::NonFiniteMean { index, .. }) if step.port.is_open && step.port.takes_any => {
+                // What all others must hear, too.
+                step.send_to_all(tag, &Sum::non_finite(index), Care::Must);
+                let me = step.place_in(&step.members());
+                self.parts[part.at].spoil(me, index, sums);
+            }
             Err(error) => {
                 match error {
                     ExchangeError::NonFiniteMean { index, .. } => {
-                        let mut message = [0; 9];
-                        message[1..].copy_from_slice(&(index as u64).to_le_bytes());
-                        step.send_to_all(tag, &message, until);
+                        step.send_to_all(tag, &Sum::non_finite(index), until);
                     }
                     // The void frame or the failure went to all other ranks too, and so did a note.
                     ExchangeError::Void { .. } | ExchangeError::Failed { .. } => {}
@@ -193,11 +208,6 @@ impl SparseAllReduce {
                 }
                 return Err(error);
             }
-        }
-        if step.members().len() > 1 {
-            let me = step.place_in(&step.members());
-            self.pack(step, part.at, me, Some(sums))?;
-            step.send_frame_to_all(tag, part.at, me);
         }
         (self.parts[part.at].is_summed, self.parts[part.at].next) = (true, 0);
         step.expect_from_all(tag);
@@ -220,21 +230,38 @@ impl SparseAllReduce {
         if !step.take(&mut self.buffer)? {
             return Ok(Polled::Waiting);
         }
-        let frame = match Sum::read(&self.buffer) {
-            Sum::Frame(frame) => frame,
+        match Sum::read(&self.buffer) {
+            Sum::Frame(frame) => {
+                let expected = Requirements::holding(step, &self.lossless, &owned[*next]);
+                self.incoming.add(rank, frame, &step.layout.as_ref(), &expected, sums)?;
+            }
+            Sum::NonFinite(index) if step.port.is_open && step.port.takes_any => {
+                let place = *next;
+                self.parts[part.at].spoil(place, index, sums);
+            }
             Sum::NonFinite(index) => return Err(ExchangeError::NonFiniteMean { index, rank: None }),
             Sum::Refused => return Err(ExchangeError::NoSum { rank }),
-        };
-        let expected = Requirements::holding(step, &self.lossless, &owned[*next]);
-        self.incoming.add(rank, frame, &step.layout.as_ref(), &expected, sums)?;
-        *next += 1;
+        }
+        self.parts[part.at].next += 1;
         Ok(Polled::Busy(Work::Decode))
     }
 }
 
+impl PartState {
+    /// An owner has no sums, and all ranks know it: the mean of its blocks is NaN.
+    fn spoil(&mut self, owner: usize, index: usize, sums: &mut [f32]) {
+        self.owned[owner].iter().for_each(|unit| sums[unit.range()].fill(f32::NAN));
+        self.broken = Some(index);
+    }
+}
+
 impl InParts for SparseAllReduce {
+    fn free(&mut self) {
+        *self = Self::new();
+    }
+
     fn set_parts(&mut self, count: usize) {
-        self.parts.resize_with(count, PartState::default);
+        self.parts.resize_with(self.parts.len().max(count), PartState::default);
     }
 
     fn begin_step(&mut self) {
@@ -248,16 +275,43 @@ impl InParts for SparseAllReduce {
         grad: Grad<'_>,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), ExchangeError> {
-        encode(&mut self.parts[part.at].own, step, None, part.units, grad, memory)
+        let PartState { own, head, .. } = &mut self.parts[part.at];
+        head::write(part, head);
+        if part.own.is_empty() { Ok(()) } else { encode(own, step, None, part.own, grad, memory) }
+    }
+
+    fn encode_beside(
+        &mut self,
+        step: &mut Step<'_>,
+        part: Part<'_>,
+        grads: &[Grad<'_>],
+        before: &Memory<'_>,
+        memory: &mut Memory<'_>,
+    ) -> Result<(), ExchangeError> {
+        let codec = step.plan.only().ok_or(ExchangeError::NoParts { route: "several codecs" })?.codec();
+        let PartState { own, head, .. } = &mut self.parts[part.at];
+        head::write(part, head);
+        if part.own.is_empty() {
+            return Ok(());
+        }
+        let (key, layout) = (step.key, step.layout.as_ref());
+        own.set_divisor(step.divisor);
+        own.encode_beside(
+            codec,
+            &StepInput { key, layout: &layout, units: part.own, grad: grads },
+            before,
+            memory,
+        )?;
+        Ok(())
     }
 
     /// Sends every other owner its blocks of the decoded own frame.
     fn post(&mut self, step: &mut Step<'_>, part: Part<'_>) -> Result<(), ExchangeError> {
         let members = step.members();
         self.spread_own(step, part, members.len())?;
-        let tag = parts_tag(step, part.at);
+        let tag = self.void_tag(step, part.at);
         for (place, owner) in step.others_in(&members) {
-            self.pack(step, part.at, place, None)?;
+            self.pack(step, part, place, None)?;
             step.port.queue(owner, tag, Body::Frame { part: part.at, place }, Care::Must);
         }
         step.expect_from_all(tag);
@@ -265,11 +319,21 @@ impl InParts for SparseAllReduce {
     }
 
     fn frame(&self, part: usize, place: usize) -> &[u8] {
-        self.parts[part].packed[place].message()
+        &self.parts[part].packed[place]
     }
 
+    /// That of the values that owners receive.
     fn void_tag(&self, step: &Step<'_>, at: usize) -> Tag {
-        parts_tag(step, at)
+        step.tag.chunk(if step.port.is_open { at as u32 } else { 2 * at as u32 })
+    }
+
+    fn head_tag(&self, step: &Step<'_>, at: usize) -> Option<Tag> {
+        Some(self.void_tag(step, at))
+    }
+
+    fn headed(&self, part: usize, position: Option<usize>) -> &[u8] {
+        let PartState { head, heads, .. } = &self.parts[part];
+        position.map_or(head, |position| &heads[position])
     }
 
     /// First this rank's own blocks, then those of the others.
@@ -280,12 +344,16 @@ impl InParts for SparseAllReduce {
         mean: &mut dyn Means,
         _: &mut Option<&mut Memory<'_>>,
     ) -> Result<Polled, ExchangeError> {
-        let mean = flat(mean);
-        if self.parts[part.at].is_summed {
-            self.take_sums(step, part, mean)
-        } else {
-            self.sum_own(step, part, mean)
-        }
+        let mut apart = std::mem::take(&mut self.sums);
+        let sums = mean.flat().unwrap_or_else(|| {
+            apart.resize(step.layout.len(), 0.0);
+            &mut apart
+        });
+        let is_summed = self.parts[part.at].is_summed;
+        let polled =
+            if is_summed { self.take_sums(step, part, sums) } else { self.sum_own(step, part, sums) };
+        self.sums = apart;
+        polled
     }
 
     /// Owners have checked that sums are finite.
@@ -295,9 +363,19 @@ impl InParts for SparseAllReduce {
         part: Part<'_>,
         mean: &mut dyn Means,
     ) -> Result<(), ExchangeError> {
-        let broken = divide(&mut flat(mean)[range_of(part.units)], step.members().len());
-        debug_assert_eq!(broken, None);
-        Ok(())
+        let is_apart = mean.flat().is_none();
+        for unit in part.units {
+            let mean = mean.of(unit.id, unit.range());
+            if is_apart {
+                mean.copy_from_slice(&self.sums[unit.range()]);
+            }
+            let broken = divide(mean, step.members().len());
+            debug_assert!(broken.is_none() || self.parts[part.at].broken.is_some());
+        }
+        match self.parts[part.at].broken {
+            Some(index) => Err(ExchangeError::NonFiniteMean { index, rank: None }),
+            None => Ok(()),
+        }
     }
 
     fn give_back(
@@ -306,7 +384,10 @@ impl InParts for SparseAllReduce {
         part: Part<'_>,
         memory: &mut Option<&mut Memory<'_>>,
     ) -> Result<(), DecodeError> {
-        self.incoming.give_back(self.parts[part.at].own.frame(), part.units, step, memory)
+        if part.own.is_empty() {
+            return Ok(());
+        }
+        self.incoming.give_back(self.parts[part.at].own.frame(), part.own, step, memory)
     }
 
     fn frame_bytes(&self) -> usize {
@@ -318,76 +399,12 @@ impl InParts for SparseAllReduce {
     }
 }
 
-/// The tag of values that owners receive, for a part.
-fn parts_tag(step: &Step<'_>, at: usize) -> Tag {
-    step.tag.chunk(2 * at as u32)
-}
-
 /// The tag of sums that owners send, for a part.
-fn sums_tag(step: &Step<'_>, part: Part<'_>) -> Tag {
-    step.tag.chunk(2 * part.at as u32 + 1)
-}
-
-/// The coordinates of neighbouring units.
-fn range_of(units: &[Unit]) -> Range<usize> {
-    let start = units.first().map_or(0, |unit| unit.start);
-    start..units.last().map_or(start, |unit| unit.range().end)
+fn sums_tag(step: &Step<'_>, at: usize) -> Tag {
+    step.tag.chunk(if step.port.is_open { SUMS + at as u32 } else { 2 * at as u32 + 1 })
 }
 
 /// sums += values, in one block.
 fn add(values: &[f32], unit: &Unit, sums: &mut [f32]) {
     sums[unit.range()].iter_mut().zip(&values[unit.range()]).for_each(|(sum, value)| *sum += value);
-}
-
-/// Assigns blocks of equal length to the owners in turn, so that no owner gets a whole region with many
-/// entries.
-fn deal(range: Range<usize>, owned: &mut [Vec<Unit>]) {
-    let (world, len) = (owned.len(), range.len());
-    let block = len.div_ceil(BLOCKS_EACH * world).max(LEAST_BLOCK.min(len.div_ceil(world))).max(1);
-    owned.iter_mut().for_each(Vec::clear);
-    // Every owner has a block, because a message has at least one unit.
-    for id in 0..len.div_ceil(block).max(world) {
-        let start = (id * block).min(len);
-        let (start, len) = (range.start + start, block.min(len - start));
-        let unit = Unit { id: id as u32, start, len, dense: false };
-        owned[id % world].push(unit);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_coordinate_has_one_owner_and_owners_have_about_as_many() {
-        for len in [0, 1, 2, 3, 100, 4096, 5000, 16_385, 1_000_003] {
-            for world in 1..=17 {
-                let mut owned = vec![Vec::new(); world];
-                deal(7..7 + len, &mut owned);
-                assert!(
-                    owned.iter().all(|units| !units.is_empty() && units.is_sorted_by_key(|unit| unit.id))
-                );
-                let mut all: Vec<Unit> = owned.concat();
-                all.sort_by_key(|unit| unit.id);
-                let ends = all.iter().fold(7, |end, unit| {
-                    assert_eq!(unit.start, end, "{len} over {world}");
-                    unit.range().end
-                });
-                assert_eq!(ends, 7 + len);
-                let share = |units: &Vec<Unit>| units.iter().map(|unit| unit.len).sum::<usize>();
-                let block = all[0].len;
-                let (most, least) =
-                    (owned.iter().map(share).max().unwrap(), owned.iter().map(share).min().unwrap());
-                assert!(most - least <= block, "{len} over {world}: {least} to {most}");
-            }
-        }
-    }
-
-    #[test]
-    fn what_an_owner_says_is_told_by_its_length() {
-        assert_eq!(Sum::read(&[]), Sum::Refused);
-        assert_eq!(Sum::read(&[0, 7, 0, 0, 0, 0, 0, 0, 0]), Sum::NonFinite(7));
-        assert_eq!(Sum::read(&[0; 24]), Sum::Frame(&[0; 24]));
-        assert_eq!(Sum::read(&[0; 7]), Sum::Frame(&[0; 7]));
-    }
 }
