@@ -70,12 +70,12 @@ impl Engine {
     fn work(&mut self) -> Option<Py<Bucket>> {
         loop {
             let mut state = self.shared.lock();
-            if state.is_closed || state.is_broken_off {
+            if state.is_closed || state.under_way.is_broken_off {
                 drop(state);
                 self.give_up();
                 return None;
             }
-            if let Some(bucket) = state.queue.pop_front() {
+            if let Some(bucket) = state.work.queue.pop_front() {
                 return Some(bucket);
             }
             drop(state);
@@ -129,7 +129,7 @@ impl Engine {
 
     pub(super) fn is_over(&self) -> bool {
         let state = self.shared.lock();
-        state.failure.is_some() || state.is_broken_off || state.is_closed
+        state.failure.is_some() || state.under_way.is_broken_off || state.is_closed
     }
 
     /// One piece of work of each lane, and whatever became complete by it.
@@ -165,7 +165,7 @@ impl Engine {
             return machine.advance_apart(places, None, now());
         }
         let mut kept = self.shared.kept();
-        if self.shared.lock().is_broken_off {
+        if self.shared.lock().under_way.is_broken_off {
             return Ok(Progress::Waiting);
         }
         let memory = kept[at].as_mut().map(|kept| kept.both().1);
@@ -217,18 +217,18 @@ impl Engine {
     fn hold(&mut self) -> Result<(), Failure> {
         let mut kept = self.shared.kept();
         let state = &mut *self.shared.lock();
-        if state.is_broken_off {
+        if state.under_way.is_broken_off {
             return Err(Failure::Other(format!("step {}: it was broken off", self.step.step)));
         }
         if self.step.is_bad {
             state.totals.skipped += 1;
             self.shared.undo(&mut kept, state);
         } else {
-            state.active.iter().for_each(|at| kept[*at].iter_mut().for_each(Kept::hold));
+            state.under_way.lanes.iter().for_each(|at| kept[*at].iter_mut().for_each(Kept::hold));
         }
-        state.last = if self.step.is_bad { Last::Void } else { Last::Holds };
-        (state.has_begun, state.is_under_way) = (false, false);
-        state.step += 1;
+        state.at.last = if self.step.is_bad { Last::Void } else { Last::Holds };
+        (state.under_way.has_begun, state.under_way.is_any) = (false, false);
+        state.at.step += 1;
         state.totals.done += 1;
         (state.totals.sent, state.totals.received) = (self.lanes.sent, self.lanes.received);
         state.totals.messages = self.lanes.messages;
@@ -259,7 +259,7 @@ impl Engine {
                 });
             }
         }
-        self.shared.change(|state| state.pending -= 1);
+        self.shared.change(|state| state.work.pending -= 1);
     }
 
     fn measure(&mut self, count: usize) -> Result<f64, TransportError> {
@@ -273,7 +273,7 @@ impl Engine {
         self.lanes.abandon();
         self.resolve_all();
         // Nobody waits for the state with the GIL, nor for the GIL with the state.
-        let queue = std::mem::take(&mut self.shared.lock().queue);
+        let queue = std::mem::take(&mut self.shared.lock().work.queue);
         let left: Vec<Travelling> =
             Python::attach(|py| queue.into_iter().map(|bucket| Travelling::of(py, bucket)).collect());
         self.resolve(left);
@@ -299,9 +299,9 @@ impl Engine {
             }
         });
         self.shared.change(|state| {
-            state.unresolved -= count;
-            state.pending -= count;
-            state.moved = Instant::now();
+            state.work.unresolved -= count;
+            state.work.pending -= count;
+            state.work.moved = Instant::now();
         });
     }
 }

@@ -28,6 +28,6 @@ impl Held {
 
     /// Whether what is kept may be of any moment of a step.
     pub(super) fn is_torn(&self) -> bool {
-        self.kept.is_none() || self.state.is_under_way || self.state.pending > 0
+        self.kept.is_none() || self.state.under_way.is_any || self.state.work.pending > 0
     }
 }

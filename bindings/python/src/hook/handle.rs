@@ -98,10 +98,10 @@ impl Handle {
         if state.failure.is_some() || state.has_ended || state.is_closed {
             return false;
         }
-        state.queue.push_back(bucket);
-        state.pending += 1;
-        state.unresolved += 1;
-        (state.is_under_way, state.moved) = (true, Instant::now());
+        state.work.queue.push_back(bucket);
+        state.work.pending += 1;
+        state.work.unresolved += 1;
+        (state.under_way.is_any, state.work.moved) = (true, Instant::now());
         drop(state);
         self.shared.wake();
         true
@@ -112,7 +112,7 @@ impl Handle {
     fn wait(&self, py: Python<'_>, for_means: bool) -> bool {
         py.detach(|| {
             let is_over = |state: &State| {
-                let left = if for_means { state.unresolved } else { state.pending };
+                let left = if for_means { state.work.unresolved } else { state.work.pending };
                 left == 0 || state.failure.is_some() || state.has_ended
             };
             self.shared.wait(is_over, GLANCE)
@@ -122,12 +122,12 @@ impl Handle {
     /// Whether buckets are on their way.
     #[getter]
     fn is_pending(&self, py: Python<'_>) -> bool {
-        self.shared.lock_beside(py).pending > 0
+        self.shared.lock_beside(py).work.pending > 0
     }
 
     /// Seconds since anything moved.
     fn idle_seconds(&self, py: Python<'_>) -> f64 {
-        self.shared.lock_beside(py).moved.elapsed().as_secs_f64()
+        self.shared.lock_beside(py).work.moved.elapsed().as_secs_f64()
     }
 
     /// Why no step is made any more, if that is so: the kind of error, its text, the ranks and the bucket
@@ -158,10 +158,10 @@ impl Handle {
         let was_under_way = py.detach(|| {
             let mut kept = self.shared.kept();
             self.shared.change(|state| {
-                if !state.is_under_way {
+                if !state.under_way.is_any {
                     return false;
                 }
-                state.is_broken_off = true;
+                state.under_way.is_broken_off = true;
                 self.shared.undo(&mut kept, state);
                 state.failure.get_or_insert(Failure::Other(text));
                 true
@@ -216,7 +216,8 @@ impl Handle {
                         kept.replace(memory);
                     }
                 }
-                (state.step, state.scale, state.lr, state.last) = (step, scale, lr, Last::Nothing);
+                (state.at.step, state.at.scale, state.at.lr, state.at.last) =
+                    (step, scale, lr, Last::Nothing);
             });
         });
         Ok(())
@@ -227,7 +228,7 @@ impl Handle {
         py.detach(|| {
             let mut kept = self.shared.kept();
             kept.iter_mut().flatten().for_each(|kept| kept.rescale(ratio as f32));
-            self.shared.change(|state| state.last = Last::Nothing);
+            self.shared.change(|state| state.at.last = Last::Nothing);
         });
     }
 
@@ -241,9 +242,10 @@ impl Handle {
         py.detach(|| {
             let mut kept = self.shared.kept();
             self.shared.change(|state| {
-                let lanes = if state.last == Last::Holds { state.active.clone() } else { Vec::new() };
+                let lanes =
+                    if state.at.last == Last::Holds { state.under_way.lanes.clone() } else { Vec::new() };
                 lanes.into_iter().for_each(|at| kept[at].iter_mut().for_each(Kept::undo_step));
-                state.last = Last::Nothing;
+                state.at.last = Last::Nothing;
             });
         });
     }
@@ -261,7 +263,7 @@ impl Handle {
         }
         let held = py.detach(|| {
             let is_at_rest =
-                |state: &State| state.is_under_way || state.pending == 0 || state.failure.is_some();
+                |state: &State| state.under_way.is_any || state.work.pending == 0 || state.failure.is_some();
             self.shared.wait(is_at_rest, Duration::from_secs_f64(seconds));
             Held::new(&self.shared)
         });

@@ -50,26 +50,44 @@ pub(super) struct Totals {
     pub(super) decode: Duration,
 }
 
-pub(super) struct State {
+/// What Python has handed over.
+pub(super) struct Work {
     pub(super) queue: VecDeque<Py<Bucket>>,
     /// Buckets without means, and buckets that still make work.
     pub(super) unresolved: usize,
     pub(super) pending: usize,
     pub(super) moved: Instant,
-    pub(super) failure: Option<Failure>,
-    pub(super) is_closed: bool,
-    /// Nobody waits any longer for the step under way.
-    pub(super) is_broken_off: bool,
-    pub(super) has_ended: bool,
-    pub(super) is_under_way: bool,
-    /// Whether the step has begun that is under way.
+}
+
+/// The step that is under way.
+#[derive(Default)]
+pub(super) struct UnderWay {
+    /// Whether there is one.
+    pub(super) is_any: bool,
+    /// Whether it has begun, with these lanes.
     pub(super) has_begun: bool,
-    pub(super) active: Vec<usize>,
-    pub(super) last: Last,
+    pub(super) lanes: Vec<usize>,
+    /// Nobody waits for it any longer.
+    pub(super) is_broken_off: bool,
+}
+
+/// Where the last complete step ended.
+pub(super) struct At {
+    /// The number of the next one.
     pub(super) step: u64,
     pub(super) scale: Option<f64>,
     pub(super) lr: Option<f64>,
+    pub(super) last: Last,
+}
+
+pub(super) struct State {
+    pub(super) work: Work,
+    pub(super) under_way: UnderWay,
+    pub(super) at: At,
     pub(super) totals: Totals,
+    pub(super) failure: Option<Failure>,
+    pub(super) is_closed: bool,
+    pub(super) has_ended: bool,
 }
 
 pub(super) struct Shared {
@@ -83,22 +101,13 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(kept: Vec<Option<Kept>>, waker: Option<TcpWaker>) -> Self {
         let state = State {
-            queue: VecDeque::new(),
-            unresolved: 0,
-            pending: 0,
-            moved: Instant::now(),
+            work: Work { queue: VecDeque::new(), unresolved: 0, pending: 0, moved: Instant::now() },
+            under_way: UnderWay::default(),
+            at: At { step: 0, scale: None, lr: None, last: Last::Nothing },
+            totals: Totals::default(),
             failure: None,
             is_closed: false,
-            is_broken_off: false,
             has_ended: false,
-            is_under_way: false,
-            has_begun: false,
-            active: Vec::new(),
-            last: Last::Nothing,
-            step: 0,
-            scale: None,
-            lr: None,
-            totals: Totals::default(),
         };
         Self { state: Mutex::new(state), changed: Condvar::new(), kept: Mutex::new(kept), waker }
     }
@@ -161,7 +170,7 @@ impl Shared {
             if state.is_closed {
                 return None;
             }
-            if let Some(bucket) = state.queue.pop_front() {
+            if let Some(bucket) = state.work.queue.pop_front() {
                 return Some(bucket);
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -177,11 +186,11 @@ impl Shared {
 
     /// Returns to what was kept when the step under way began, if one has.
     pub(super) fn undo(&self, kept: &mut [Option<Kept>], state: &mut State) {
-        if std::mem::take(&mut state.has_begun) {
-            for at in &state.active {
+        if std::mem::take(&mut state.under_way.has_begun) {
+            for at in &state.under_way.lanes {
                 kept[*at].iter_mut().for_each(Kept::undo_step);
             }
         }
-        state.is_under_way = false;
+        state.under_way.is_any = false;
     }
 }

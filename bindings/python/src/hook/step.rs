@@ -67,11 +67,11 @@ impl Engine {
         self.shared.undo(&mut kept, state);
         let others = kept.iter_mut().enumerate().filter(|(at, _)| !opening.lanes.contains(at));
         others.for_each(|(_, kept)| kept.iter_mut().for_each(Kept::free_zeros));
-        let mut ratio = match (state.scale, opening.scale) {
+        let mut ratio = match (state.at.scale, opening.scale) {
             (Some(before), Some(now)) => now / before,
             _ => 1.0,
         };
-        if let (Some(before), Some(now)) = (state.lr, opening.lr)
+        if let (Some(before), Some(now)) = (state.at.lr, opening.lr)
             && before != 0.0
             && now != 0.0
         {
@@ -80,8 +80,8 @@ impl Engine {
         if ratio != 1.0 {
             kept.iter_mut().flatten().for_each(|kept| kept.rescale(ratio as f32));
         }
-        state.scale = opening.scale.or(state.scale);
-        state.lr = opening.lr.filter(|lr| *lr != 0.0).or(state.lr);
+        state.at.scale = opening.scale.or(state.at.scale);
+        state.at.lr = opening.lr.filter(|lr| *lr != 0.0).or(state.at.lr);
         for (at, codec) in opening.lanes.iter().zip(&opening.codecs) {
             kept[*at].iter_mut().for_each(Kept::begin_step);
             let (lane, codec) = (&mut self.lanes.all[*at], codec.get());
@@ -91,9 +91,9 @@ impl Engine {
                 lane.spelling = spelling;
             }
         }
-        state.active.clone_from(&opening.lanes);
-        (state.has_begun, state.is_under_way, state.last) = (true, true, Last::Nothing);
-        state.step
+        state.under_way.lanes.clone_from(&opening.lanes);
+        (state.under_way.has_begun, state.under_way.is_any, state.at.last) = (true, true, Last::Nothing);
+        state.at.step
     }
 
     /// Buckets of a step that ended before all gradients were there.
@@ -107,8 +107,8 @@ impl Engine {
             }
         });
         self.shared.change(|state| {
-            state.unresolved -= count;
-            state.pending -= count;
+            state.work.unresolved -= count;
+            state.work.pending -= count;
         });
     }
 
@@ -149,7 +149,7 @@ impl Engine {
             let lane_number = *lane;
             let lane: &mut Lane = &mut self.lanes.all[lane_number];
             let mut kept = self.shared.kept();
-            if self.shared.lock().is_broken_off {
+            if self.shared.lock().under_way.is_broken_off {
                 return Ok(());
             }
             let lacks_all = says.is_broken || self.step.is_bad;
@@ -272,9 +272,9 @@ impl Engine {
         }
         Python::attach(|py| drop(bucket.done(py, used)));
         self.shared.change(|state| {
-            state.unresolved -= 1;
-            state.pending -= usize::from(!is_last);
-            state.moved = Instant::now();
+            state.work.unresolved -= 1;
+            state.work.pending -= usize::from(!is_last);
+            state.work.moved = Instant::now();
         });
         if is_last {
             self.end_step();

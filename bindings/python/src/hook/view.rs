@@ -61,10 +61,10 @@ impl View {
 }
 
 pub(super) fn where_of(state: &State) -> Where {
-    let last = match state.last {
+    let last = match state.at.last {
         Last::Nothing => "none",
         Last::Holds => "holds",
         Last::Void => "nothing",
     };
-    (state.step, state.scale, state.lr, state.is_under_way, last)
+    (state.at.step, state.at.scale, state.at.lr, state.under_way.is_any, last)
 }
