@@ -24,9 +24,9 @@ const TELLING_SECONDS: f64 = 2.0;
 ///
 /// Every rank makes one with the same codec and layout, and calls :meth:`mean` for the same steps in the same
 /// order. Frames of a gather codec go to all ranks and are added in rank order; with a sparse codec and many
-/// ranks, where that is shorter, owners of coordinates add them up, to the same bits. Payloads of a linear codec
-/// are summed by owners, in rank order too: a rank sends 2 · (N − 1) / N of its payload for N ranks. For
-/// these, ``wire="bf16"`` sends 16 bits a value and adds in float32. ``units`` are as those of
+/// ranks, where that is shorter, owners of coordinates add them up, to the same bits. Payloads of a linear
+/// codec are summed by owners, in rank order too: a rank sends 2 · (N − 1) / N of its payload for N ranks.
+/// For these, ``wire="bf16"`` sends 16 bits a value and adds in float32. ``units`` are as those of
 /// :meth:`Codec.encode`; by default they are those of the spelling.
 ///
 /// >>> import numpy as np

@@ -136,7 +136,7 @@ impl Encoder {
         Ok(self.frame())
     }
 
-    /// Room for a frame and a byte that may be appended, without which the frame would move to twice the room.
+    /// Room for a frame and a byte that may be appended: for that byte alone, a buffer would double.
     pub(crate) fn make_room_for(&mut self, frame_bytes: usize) {
         grow(&mut self.frame, frame_bytes.saturating_add(1));
     }

@@ -38,10 +38,10 @@
 //! # Parts that are added
 //! By [`Route::AllGather`], [`Route::SparseAllReduce`] and [`Route::Owners`], a step may begin before its
 //! gradient is there: [`begin_in_parts`](Exchange::begin_in_parts), then [`add`](Exchange::add) for each
-//! part, that is, for some units in any order. Earlier parts travel meanwhile, and the mean of each is there as soon as
-//! [`part`](Exchange::part) says so. A rank may lack units of a part, and its caller may say a few bytes with
-//! it. Means and memories have the bits of a step in one. A rank sends a peer one message for each part, or
-//! for each part and round.
+//! part, that is, for some units in any order. Earlier parts travel meanwhile, and the mean of each is there
+//! as soon as [`part`](Exchange::part) says so. A rank may lack units of a part, and its caller may say a few
+//! bytes with it. Means and memories have the bits of a step in one. A rank sends a peer one message for each
+//! part, or for each part and round.
 //!
 //! # A rank whose caller fails
 //! [`fail`](Exchange::fail) tells all other ranks in the same step, with a text: their step fails with
