@@ -6,8 +6,8 @@ use gradwire::{
     Codec, Decoder, Encoder, Grad, Layout, LayoutRef, Limits, Memory, Source, Spec, StepInput, StepKey, Unit,
 };
 use gradwire_tests::inputs::{Input, power_of_two};
-use gradwire_tests::run;
 use gradwire_tests::spellings::{and_examples, has_frames};
+use gradwire_tests::{rounds, run};
 
 /// Two matrices and a vector.
 fn layout() -> Layout {
@@ -109,6 +109,37 @@ fn what_is_kept_is_the_rounded_difference_where_that_is_the_law() {
             }
         }
     }
+}
+
+/// One worker alone: what it sends is the mean.
+#[test]
+fn linear_codecs_keep_what_their_law_says_of_what_they_send() {
+    let layout = layout();
+    let (layout, n) = (layout.as_ref(), layout.len());
+    let specs = CODECS.iter().flat_map(|entry| entry.examples).map(|example| Spec::parse(example).unwrap());
+    let mut laws = Vec::new();
+    for spec in specs.filter(|spec| spec.memory == MemoryChoice::ErrorFeedback) {
+        let Some(codec) = spec.codec.as_linear() else { continue };
+        let law = spec.codec.capabilities().law;
+        laws.push(law);
+        for (residual, grad) in inputs(n) {
+            let mut memory = Memory::for_spec(&spec, &layout).unwrap();
+            memory.residual_mut().copy_from_slice(&residual);
+            let p: Vec<f32> = residual.iter().zip(&grad).map(|(kept, grad)| kept + grad).collect();
+            let (key, unit) = (StepKey { seed: 5, step: 6, source: Source::Shared }, Unit::whole(n));
+            let memories = &mut [memory][..];
+            let (sent, _) = rounds::step(codec.rounds(), key, &layout, &unit, &[grad], memories, false);
+            let kept = memories[0].residual();
+            if law == Law::Exact {
+                let sum: Vec<f32> = sent.iter().zip(kept).map(|(sent, kept)| sent + kept).collect();
+                assert_eq!(bits(&sum), bits(&p), "{spec}");
+            } else {
+                let left: Vec<f32> = p.iter().zip(&sent).map(|(p, sent)| p - sent).collect();
+                assert_eq!(bits(kept), bits(&left), "{spec}");
+            }
+        }
+    }
+    assert!(laws.contains(&Law::Exact) && laws.contains(&Law::Rounded), "{laws:?}");
 }
 
 /// Values about the largest that each format has, alone and together.

@@ -102,7 +102,8 @@ pub enum Law {
     Exact,
     /// kept = fl(p − sent), with one rounding a coordinate. For codecs whose values may be so much larger
     /// than p that the difference is not an f32. Giving back what was sent restores p within 2⁻²³·(|p| +
-    /// |sent|). An encode that fails still changes nothing.
+    /// |sent|). An encode that fails still changes nothing. Of a linear codec whose workers send no values of
+    /// their own, what all sent is the mean; a worker that gives up its rounds still keeps p, bit for bit.
     Rounded,
     /// Nothing may be kept: what is sent is unbiased, or rounded so that the error is not an f32. A memory is
     /// refused.

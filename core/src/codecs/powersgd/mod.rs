@@ -8,7 +8,7 @@ mod spelling;
 
 use crate::built::Full;
 use crate::codec::{
-    Capabilities, EncodeUnit, Linear, Payload, Reduction, Round, UnitInput, UnitStep, begin_unit,
+    Capabilities, EncodeUnit, Law, Linear, Payload, Reduction, Round, UnitInput, UnitStep, begin_unit,
 };
 use crate::codecs::dense::Dense;
 use crate::error::EncodeError;
@@ -195,7 +195,7 @@ pub(crate) fn centred(draw: u64) -> f32 {
 
 impl EncodeUnit for PowerSgd {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { has_frames: false, needs_full: true, ..Dense::F32.capabilities() }
+        Capabilities { law: Law::Rounded, has_frames: false, needs_full: true, ..Dense::F32.capabilities() }
     }
 
     fn max_body_bytes(&self, _len: usize) -> Option<usize> {
