@@ -10,7 +10,6 @@ use gradwire::{
 use gradwire_tests::inputs::Input;
 use gradwire_tests::{gradients, naive, rounds, run::bits};
 use proptest::prelude::*;
-use std::collections::BTreeMap;
 
 const SPELLINGS: [&str; 9] = [
     "sharedk:density=0.01,by=leader",
@@ -326,29 +325,11 @@ fn a_spelling_says_what_a_key_allows() {
     }
 }
 
-/// Gradients of one model at (nearly) the same parameters, by the name of the group: as many as there are
-/// workers.
-fn groups() -> BTreeMap<String, Vec<Vec<f32>>> {
-    let mut groups: BTreeMap<String, Vec<Vec<f32>>> = BTreeMap::new();
-    for gradient in gradients::all("the energy that shared coordinates hold") {
-        let name = match &gradient.name {
-            name if name.contains("-seq-") => "resnet8, 16 mini-batches of neighbouring steps".to_owned(),
-            name => name.rsplit_once("-w").map_or(name.as_str(), |(name, _)| name).to_owned(),
-        };
-        let of_name = groups.entry(name).or_default();
-        if of_name.len() < 16 {
-            of_name.push(gradient.values);
-        }
-    }
-    groups.retain(|_, gradients| gradients.len() >= 4);
-    groups
-}
-
 /// The share of the energy of the true sum that k coordinates hold: those that are best, the best of one
 /// worker, those of sketches, and random ones. Run with `--nocapture` for the table.
 #[test]
 fn sketched_coordinates_hold_more_of_the_sum_than_those_of_one_worker_or_random_ones() {
-    for (name, all) in groups() {
+    for (name, all) in gradients::groups("the energy that shared coordinates hold") {
         for workers in [4, 16].into_iter().filter(|&workers| workers <= all.len()) {
             let (p, n) = (&all[..workers], all[0].len());
             let total: Vec<f32> = (0..n).map(|i| p.iter().map(|p| p[i]).sum()).collect();

@@ -78,7 +78,8 @@ class Method:
         """Which rates it is tried with."""
         if "adamw" in self.option("--optimizer", ""):
             return "adamw"
-        return "momentum" if self.codec_name == "dgc" or "--momentum" in self.options else "sgd"
+        has_own = self.codec_name == "dgc" or "momentum" in self.keys
+        return "momentum" if has_own or "--momentum" in self.options else "sgd"
 
     def dense(self):
         """What it is compared with: dense training with its optimizer, the momentum of DGC included."""
@@ -97,6 +98,7 @@ REFERENCE = Method(
 
 TOPK, QSGD, MAXNORM = REFERENCE.source, "Alistarh et al., arXiv 1610.02132", "Mao et al., arXiv 2109.12497"
 TERNGRAD, DGC = "Wen et al., arXiv 1705.07878", "Lin et al., arXiv 1712.01887"
+FETCHSGD = "Rothchild et al., arXiv 2007.07682"
 CHOCO = "Koloskova et al., arXiv 1902.00340"
 POWERSGD, POWERGOSSIP = "Vogels et al., arXiv 1905.13727", "Vogels et al., arXiv 2008.01425"
 HERE = "of this project"
@@ -130,6 +132,8 @@ METHODS = [
     Method("randomk:density=0.1,estimator=unbiased", weak="multiplies the noise by one over the density", source="Wangni et al., arXiv 1710.09854"),
     Method("sharedk:density=0.01,by=sketch", weak="16 floats for each value, so few workers do better with `topk`", source="near to arXiv 2510.26709 and 1903.04488"),
     Method("sharedk:density=0.01,by=leader", weak="misses what only the sum shows; three rounds of messages", source="CLT-k, Chen et al., NeurIPS 2020"),
+    Method("sketch:density=0.01,cells=0.2,momentum=0.9", weak="collisions; a cell that is emptied forgets what else was in it; owns the momentum; not with AdamW", source=FETCHSGD),
+    Method("sketch:density=0.01,cells=0.2,error=workers", weak="collisions: values are estimates", source="near to arXiv 1903.04488"),
     Method("qsgd:bits=8", weak="gathered: bytes grow with the workers; coding levels takes time", source=QSGD),
     Method("qsgd:bits=4", weak="gathered: bytes grow with the workers; coding levels takes time", source=QSGD),
     Method("qsgd:bits=2", weak="much noise", source=QSGD),
@@ -241,6 +245,11 @@ def shared(method, shapes):
     return f"{words}·32ρ", words * 32 * density
 
 
+def sketched(method, shapes):
+    """Cells of floats."""
+    return "32·cells", 32 * float(method.keys["cells"])
+
+
 def constant(bits):
     """The same for every gradient."""
     return lambda method, shapes: (str(bits), float(bits))
@@ -278,6 +287,7 @@ FORMULAS = {
     "maxnorm": summed_levels,
     "powersgd": low_rank,
     "sharedk": shared,
+    "sketch": sketched,
     "dpsgd": constant(32),
     "powergossip": gossip_low_rank,
     "choco": believed,

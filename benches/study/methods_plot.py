@@ -4,7 +4,7 @@ from methods_cells import METHODS
 
 # By name of the codec; the others are grey.
 COLOURS = {"none": "black", "topk": "tab:blue", "qsgd": "tab:orange", "maxnorm": "tab:red", "powersgd": "tab:green", "randomk": "tab:purple"}
-COLOURS |= {"dgc": "tab:cyan", "sharedk": "tab:brown", "powergossip": "tab:olive", "dpsgd": "tab:olive", "efsign": "tab:pink"}
+COLOURS |= {"dgc": "tab:cyan", "sharedk": "tab:brown", "sketch": "tab:gray", "powergossip": "tab:olive", "dpsgd": "tab:olive", "efsign": "tab:pink"}
 # Where a number may stand beside its dot, in points.
 PLACES = [(dx, dy) for dy in range(0, 70, 7) for sign in (1, -1) for dx in (4, -11) for dy in [sign * dy]]
 CLEARANCE_POINTS = (11, 6.5)

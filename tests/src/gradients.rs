@@ -4,6 +4,7 @@
 use gradwire::Layout;
 use safetensors::SafeTensors;
 use safetensors::tensor::Dtype;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -100,4 +101,23 @@ fn files_of(folder: &Path) -> Vec<PathBuf> {
     let models = entries(folder);
     let files = models.flat_map(|model| entries(&model).collect::<Vec<_>>());
     files.filter(|file| file.extension().is_some_and(|ending| ending == "safetensors")).collect()
+}
+
+/// Gradients of one model at (nearly) the same parameters, by the name of the group: as many as there are
+/// workers.
+#[must_use]
+pub fn groups(what: &str) -> BTreeMap<String, Vec<Vec<f32>>> {
+    let mut groups: BTreeMap<String, Vec<Vec<f32>>> = BTreeMap::new();
+    for gradient in all(what) {
+        let name = match &gradient.name {
+            name if name.contains("-seq-") => "resnet8, 16 mini-batches of neighbouring steps".to_owned(),
+            name => name.rsplit_once("-w").map_or(name.as_str(), |(name, _)| name).to_owned(),
+        };
+        let of_name = groups.entry(name).or_default();
+        if of_name.len() < 16 {
+            of_name.push(gradient.values);
+        }
+    }
+    groups.retain(|_, gradients| gradients.len() >= 4);
+    groups
 }

@@ -115,6 +115,7 @@ fn kept(spec: &Spec) -> &'static str {
         MemoryChoice::ErrorFeedback if has_factors => "what was not sent, and factors",
         MemoryChoice::ErrorFeedback => "what was not sent",
         MemoryChoice::Momentum => "what was not sent, and momentum",
+        MemoryChoice::State => "sketches of what was not sent and of momentum",
         other => panic!("{other:?} has no words"),
     }
 }

@@ -22,7 +22,7 @@ use gradwire_transports::{
 use forward::forward_to;
 
 /// Every kind of codec, by every route that has a pipeline.
-const CASES: [(&str, Route); 16] = [
+const CASES: [(&str, Route); 17] = [
     ("topk:density=0.05,unit=tensor", Route::AllGather),
     ("qsgd:bits=4,bucket=64,unit=tensor,dense_1d=true", Route::AllGather),
     ("threshold:value=1.5,unit=tensor", Route::AllGather),
@@ -39,6 +39,7 @@ const CASES: [(&str, Route); 16] = [
     ("powersgd:rank=2,unit=tensor", RING),
     ("sharedk:density=0.01,unit=tensor", RING),
     ("sharedk:density=0.01,by=leader,unit=tensor", RING),
+    ("sketch:density=0.05,cells=0.5,rows=3,error=workers,unit=tensor", RING),
 ];
 const RING: Route = Route::AllReduce { wire: Wire::F32 };
 
@@ -271,7 +272,7 @@ fn a_gradient_that_is_refused_leaves_in_the_memory_what_was_encoded_before() {
 fn a_mean_that_overflows_is_refused_when_it_is_asked_for_and_the_next_step_goes_on() {
     for case in &CASES {
         // Powers of two are what maxnorm can agree on, and others cannot send such a sum at all.
-        if ["qsgd", "maxnorm", "powersgd", "sharedk", "sidco", "dgc", "bf16"]
+        if ["qsgd", "maxnorm", "powersgd", "sharedk", "sketch", "sidco", "dgc", "bf16"]
             .iter()
             .any(|codec| case.0.starts_with(codec))
         {

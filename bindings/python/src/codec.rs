@@ -479,7 +479,7 @@ impl Codec {
             return Err(value(format!("rank={rank}, workers={workers}: expected a rank below the workers")));
         }
         let linear = self.spec.codec.as_linear().ok_or_else(|| {
-            let linear = "powersgd, randomk, maxnorm, sharedk, none";
+            let linear = "powersgd, randomk, maxnorm, sharedk, sketch, none";
             value(format!("{}: its frames are gathered; rounds are for linear codecs ({linear})", self.spec))
         })?;
         let lent = memory.map(Memory::borrow_alone).transpose()?;

@@ -108,9 +108,9 @@ pub enum Law {
     /// Nothing may be kept: what is sent is unbiased, or rounded so that the error is not an f32. A memory is
     /// refused.
     NotKept,
-    /// Nothing that is not sent is kept, but the codec has a state of its own in
-    /// [arrays](crate::Memory::arrays), such as a momentum. The residual stays 0, and nothing is given back.
-    /// For linear codecs of other crates.
+    /// Nothing that is not sent is kept by coordinate, but the codec has a state of its own in
+    /// [arrays](crate::Memory::arrays), such as a momentum or a sketch. The residual stays 0, and nothing is
+    /// given back. For linear codecs.
     State,
 }
 

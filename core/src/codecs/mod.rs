@@ -17,6 +17,7 @@ pub(crate) mod randomk;
 pub(crate) mod redsync;
 pub(crate) mod sharedk;
 pub(crate) mod sidco;
+pub(crate) mod sketch;
 pub(crate) mod threshold;
 pub(crate) mod topk;
 
@@ -38,6 +39,7 @@ pub use randomk::{Estimator, RandomK};
 pub use redsync::Redsync;
 pub use sharedk::{SharedBy, SharedK, SketchSize};
 pub use sidco::{Fit, Sidco};
+pub use sketch::{Sketch, SketchError};
 pub use threshold::Threshold;
 pub use topk::TopK;
 
@@ -60,6 +62,7 @@ macro_rules! list_codecs {
                 MaxNorm(crate::codecs::maxnorm::MaxNorm),
                 PowerSgd(crate::codecs::powersgd::PowerSgd),
                 SharedK(crate::codecs::sharedk::SharedK),
+                Sketch(crate::codecs::sketch::Sketch),
             }
             gossip {
                 Dpsgd(crate::codecs::dpsgd::Dpsgd),

@@ -38,6 +38,11 @@ impl Density {
         Self(BILLION / 100)
     }
 
+    /// 20 %.
+    pub(crate) const fn fifth() -> Self {
+        Self(BILLION / 5)
+    }
+
     /// The fraction.
     #[must_use]
     pub fn fraction(self) -> f64 {

@@ -70,7 +70,7 @@ pub(crate) use scalar::moments::{MomentSums, STRIDES, add_moments_at, mantissa_a
 pub(crate) use scalar::momentum::Largest;
 pub(crate) use scalar::quantize::Bucket;
 pub(crate) use scalar::select::{CANDIDATE_SLACK, Candidates, Sums};
-pub(crate) use scalar::sketch::{MAX_SKETCH_ROWS, SKETCH_BLOCK};
+pub(crate) use scalar::sketch::{MAX_SKETCH_ROWS, SKETCH_BLOCK, cell as sketch_cell};
 pub(crate) use scalar::symbols::CLASS_LANES;
 pub use views::bytes_of;
 pub(crate) use views::{bits_of, bits_of_mut, floats_of, halves_of};

@@ -15,4 +15,5 @@ pub(super) mod rice;
 pub(super) mod select;
 #[cfg(target_feature = "sse2")]
 pub(crate) mod shares;
+pub(super) mod sketch;
 pub(super) mod symbols;

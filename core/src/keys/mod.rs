@@ -31,8 +31,8 @@ pub enum MemoryChoice {
     ErrorFeedback,
     /// Error feedback after momentum of the worker's own, as `dgc` has it.
     Momentum,
-    /// What a codec of another crate keeps in [arrays](crate::Memory::arrays) of its own, and nothing that
-    /// was not sent: see [`Law::State`](crate::registry::Law::State).
+    /// What a codec keeps in [arrays](crate::Memory::arrays) of its own, and nothing else that was not sent:
+    /// see [`Law::State`](crate::registry::Law::State).
     State,
 }
 

@@ -17,6 +17,7 @@ pub const KEYS: &[KeyEntry] = &[
     entry("by", "how the coordinates that all workers share are found"),
     entry("candidates", "coordinates whose exact values are summed for each that is sent"),
     entry("cap", "whether no more than the density says is sent"),
+    entry("cells", "cells of a sketch for each coordinate of a unit"),
     entry("chunk", "coordinates of a chunk; of each chunk, the largest are sent"),
     entry(
         "clip",
@@ -29,6 +30,7 @@ pub const KEYS: &[KeyEntry] = &[
     entry("density", "the share of coordinates that is sent"),
     entry("diffusion", "how far a round of gossip moves, as a multiple of the weight of an edge"),
     entry("entropy", "how levels are coded"),
+    entry("error", "who keeps what was not sent: the `sketch`, or the `workers`"),
     entry("estimator", "whether the mean is unbiased, or what is kept shrinks"),
     entry("fit", "the distribution that is fitted to the magnitudes"),
     entry("index", "how positions are coded"),

@@ -29,5 +29,6 @@ pub mod redsync;
 pub mod rules;
 pub mod sharedk;
 pub mod sidco;
+pub mod sketch;
 pub mod values;
 pub mod void;

@@ -3,7 +3,7 @@
 
 use super::draws::{Draws, Purpose};
 use super::encode::{count, largest};
-use super::header::absorb;
+use super::sketch::{estimates, keys, sketch, sum};
 use gradwire::codecs::{SharedBy, SharedK, SketchSize};
 use gradwire::{Source, StepKey};
 
@@ -13,62 +13,18 @@ pub fn columns(size: SketchSize, sought: usize) -> usize {
     (sought * usize::from(size.columns())).div_ceil(16).max(1) * 16
 }
 
-/// The cell of a coordinate in a row with this key, and its sign.
-#[must_use]
-pub fn cell(key: u64, columns: usize, i: usize) -> (usize, f32) {
-    let (block, j) = (i / 16, i % 16);
-    let hash = absorb(key, block as u64);
-    let first = ((hash >> 32) * (columns as u64 / 16)) >> 32;
-    let sign = if hash >> (4 + j) & 1 == 1 { -1.0 } else { 1.0 };
-    (first as usize * 16 + (j ^ (hash % 16) as usize), sign)
-}
-
-/// The keys of the rows.
-#[must_use]
-pub fn keys(size: SketchSize, key: StepKey, unit: u32) -> Vec<u64> {
-    let draws = Draws::new(StepKey { source: Source::Shared, ..key }, unit, Purpose::Selection);
-    (0..u64::from(size.rows())).map(|row| draws.u64_at(row)).collect()
-}
-
-/// The sketch of one worker, row after row.
-fn sketch(keys: &[u64], columns: usize, p: &[f32]) -> Vec<f32> {
-    let mut table = vec![0.0; keys.len() * columns];
-    for (row, &key) in keys.iter().enumerate() {
-        for (i, &value) in p.iter().enumerate() {
-            let (cell, sign) = cell(key, columns, i);
-            table[row * columns + cell] += sign * value;
-        }
-    }
-    table
-}
-
-/// The sum in the order of ranks.
-fn sum(all: &[Vec<f32>]) -> Vec<f32> {
-    let add = |sum: Vec<f32>, one: &Vec<f32>| sum.iter().zip(one).map(|(sum, one)| sum + one).collect();
-    all[1..].iter().fold(all[0].clone(), add)
-}
-
 /// The coordinates that the workers agree on, ascending, and the sums of their values.
 #[must_use]
 pub fn candidates(codec: &SharedK, key: StepKey, unit: u32, p: &[Vec<f32>]) -> (Vec<usize>, Vec<f32>) {
     let SharedBy::Sketch { size, candidates } = codec.by() else { panic!("there is no sketch") };
     let n = p[0].len();
     let sought = (count(codec.density(), n) * usize::from(candidates)).min(n);
-    let (keys, columns) = (keys(size, key, unit), columns(size, sought));
+    let (keys, columns) = (keys(size.rows(), key, unit), columns(size, sought));
     let found: Vec<usize> = if n == 0 || keys.len() * columns + sought >= n {
         (0..n).collect()
     } else {
         let table = sum(&p.iter().map(|p| sketch(&keys, columns, p)).collect::<Vec<_>>());
-        let estimate = |i: usize| {
-            let of_row = |(row, &key): (usize, &u64)| {
-                let (cell, sign) = cell(key, columns, i);
-                sign * table[row * columns + cell]
-            };
-            let mut of_rows: Vec<f32> = keys.iter().enumerate().map(of_row).collect();
-            of_rows.sort_by(f32::total_cmp);
-            of_rows[(of_rows.len() - 1) / 2]
-        };
-        largest(&(0..n).map(estimate).collect::<Vec<_>>(), sought)
+        largest(&estimates(&keys, columns, &table, n), sought)
     };
     let values: Vec<Vec<f32>> = p.iter().map(|p| found.iter().map(|&i| p[i]).collect()).collect();
     (found, sum(&values))

@@ -175,6 +175,8 @@ fn cases() -> [(&'static str, Change); 46] {
         ("powersgd:rank=2,start=3", momentum),
         ("sharedk:density=0.01", schedule),
         ("sharedk:density=0.01,by=leader", momentum),
+        ("sketch:density=0.02", schedule),
+        ("sketch:density=0.05,cells=0.4,error=workers", momentum),
         ("bf16:memory=ef", |_| ()),
         ("dgc:density=0.02", schedule),
         ("dpsgd", momentum),

@@ -59,8 +59,8 @@ pub enum SharedBy {
     /// # Source
     /// ARC-Top-K (arXiv 2510.26709), which sums a small sketch to agree on coordinates; its kind of sketch is
     /// not this one, and its feedback is EF21M. Ivkin et al.: Communication-efficient Distributed SGD with
-    /// Sketching (arXiv 1903.04488) for several candidates and their exact values; the momentum that its
-    /// workers have is left to the optimizer. Count-sketch: [`SketchSize`].
+    /// Sketching (arXiv 1903.04488), SketchedSGD, for several candidates and their exact values; the momentum
+    /// that its workers have is left to the optimizer. Count-sketch: [`SketchSize`].
     Sketch {
         /// The size of the sketch.
         size: SketchSize,

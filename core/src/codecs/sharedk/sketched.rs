@@ -1,8 +1,9 @@
 //! Coordinates that a summed sketch finds.
 
 use super::conclude;
-use super::sketch::{KEY_WORDS, SketchSize};
+use super::sketch::SketchSize;
 use crate::codec::{Reduction, Round};
+use crate::codecs::sketch::{KEY_WORDS, Table};
 use crate::codecs::topk::radix_cut;
 use crate::kernels;
 use crate::memory::Memory;
@@ -15,8 +16,7 @@ pub(super) struct Sketched {
     k: usize,
     /// Coordinates whose values are summed.
     candidates: usize,
-    size: SketchSize,
-    cells: usize,
+    table: Table,
 }
 
 /// The words of the scratch memory.
@@ -43,13 +43,13 @@ impl Sketched {
     /// For a unit of this length, unless all its values would be as short.
     pub(super) fn shorter(len: usize, k: usize, size: SketchSize, candidates: u8) -> Option<Self> {
         let candidates = k.saturating_mul(usize::from(candidates.max(1))).min(len);
-        let cells = size.cells(candidates);
-        (cells.saturating_add(candidates) < len).then_some(Self { k, candidates, size, cells })
+        let table = size.table(candidates);
+        (table.cells().saturating_add(candidates) < len).then_some(Self { k, candidates, table })
     }
 
     pub(super) fn scratch_len(&self, len: usize) -> LinearScratchLen {
         let words = len.saturating_mul(2).saturating_add(KEY_WORDS).saturating_add(self.candidates);
-        LinearScratchLen { words, floats: self.cells.max(self.candidates), ints: 0 }
+        LinearScratchLen { words, floats: self.table.cells().max(self.candidates), ints: 0 }
     }
 
     /// The first round.
@@ -60,9 +60,10 @@ impl Sketched {
         scratch: &mut LinearScratch<'_>,
     ) -> (Reduction, usize) {
         let parts = Parts::of(scratch.words, len);
-        self.size.draw_keys(stream, parts.keys);
-        self.size.fill(parts.p, parts.keys, &mut scratch.floats[..self.cells]);
-        (Reduction::SumF32, self.cells)
+        let cells = self.table.cells();
+        self.table.draw_keys(stream, parts.keys);
+        self.table.fill(parts.p, parts.keys, &mut scratch.floats[..cells]);
+        (Reduction::SumF32, cells)
     }
 
     pub(super) fn advance(
@@ -76,7 +77,7 @@ impl Sketched {
         let parts = Parts::of(scratch.words, round.unit.len);
         let sums = &scratch.floats[..round.payload_len];
         if round.index == 0 {
-            self.size.estimate(sums, parts.keys, parts.estimates);
+            self.table.estimate(sums, parts.keys, parts.estimates);
             let found = radix_cut(parts.estimates, self.candidates).positions(parts.estimates);
             let mut payload_len = 0;
             for ((index, value), at) in parts.indices.iter_mut().zip(&mut *scratch.floats).zip(found) {

@@ -14,17 +14,17 @@ pub(crate) const SKETCH_BLOCK: usize = 16;
 pub(crate) const MAX_SKETCH_ROWS: usize = 9;
 
 /// Where a row keeps a block.
-struct Place {
+pub(in crate::kernels) struct Place {
     /// The first cell.
-    first: usize,
+    pub(in crate::kernels) first: usize,
     /// Coordinate j of the block is in cell j xor `turn`.
-    turn: usize,
+    pub(in crate::kernels) turn: usize,
     /// Bit j says whether coordinate j is negated.
-    signs: u32,
+    pub(in crate::kernels) signs: u32,
 }
 
 #[inline(always)]
-fn place(key: u64, block: u64, columns: usize) -> Place {
+pub(in crate::kernels) fn place(key: u64, block: u64, columns: usize) -> Place {
     let hash = absorb(key, block);
     let blocks = (columns / SKETCH_BLOCK) as u64;
     let first = (((hash >> 32) * blocks) >> 32) as usize * SKETCH_BLOCK;
@@ -39,10 +39,22 @@ impl Place {
     }
 }
 
+/// The cell of a row in which a coordinate is.
+pub(crate) fn cell(key: u64, index: usize, columns: usize) -> usize {
+    let place = place(key, (index / SKETCH_BLOCK) as u64, columns);
+    place.first + (index ^ place.turn) % SKETCH_BLOCK
+}
+
 #[inline(always)]
 pub(in crate::kernels) fn insert(p: &[u32], key: u64, row: &mut [f32]) {
+    insert_from(0, p, key, row);
+}
+
+/// The same for values of which the first begins this block.
+#[inline(always)]
+pub(in crate::kernels) fn insert_from(first: u64, p: &[u32], key: u64, row: &mut [f32]) {
     let columns = row.len();
-    for (block, p) in (0..).zip(p.chunks(SKETCH_BLOCK)) {
+    for (block, p) in (first..).zip(p.chunks(SKETCH_BLOCK)) {
         let place = place(key, block, columns);
         let cells = &mut row[place.first..][..SKETCH_BLOCK];
         for (j, &bits) in p.iter().enumerate() {
@@ -53,10 +65,16 @@ pub(in crate::kernels) fn insert(p: &[u32], key: u64, row: &mut [f32]) {
 
 #[inline(always)]
 pub(in crate::kernels) fn estimate(table: &[f32], keys: &[u64], out: &mut [u32]) {
+    estimate_from(0, table, keys, out);
+}
+
+/// The same for values of which the first begins this block.
+#[inline(always)]
+pub(in crate::kernels) fn estimate_from(first: u64, table: &[f32], keys: &[u64], out: &mut [u32]) {
     let columns = table.len() / keys.len();
     let mut rows = [[0.0f32; SKETCH_BLOCK]; MAX_SKETCH_ROWS];
     let rows = &mut rows[..keys.len()];
-    for (block, out) in (0..).zip(out.chunks_mut(SKETCH_BLOCK)) {
+    for (block, out) in (first..).zip(out.chunks_mut(SKETCH_BLOCK)) {
         for ((estimates, cells), &key) in rows.iter_mut().zip(table.chunks_exact(columns)).zip(keys) {
             let place = place(key, block, columns);
             let cells = &cells[place.first..][..SKETCH_BLOCK];

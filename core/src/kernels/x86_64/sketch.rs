@@ -1,0 +1,114 @@
+//! Count-sketches: a block of 16 is two vectors, which one permutation each puts in order.
+
+use crate::kernels::scalar::sketch::{self as scalar, MAX_SKETCH_ROWS, Place, SKETCH_BLOCK};
+use core::arch::x86_64::*;
+
+/// [`insert`](crate::kernels::sketch::insert) for AVX2, which the caller has detected.
+pub(in crate::kernels) fn insert(p: &[u32], key: u64, row: &mut [f32]) {
+    // SAFETY: `Isa::Avx2` is named only where the machine has it.
+    unsafe { insert_avx2(p, key, row) }
+}
+
+/// [`estimate`](crate::kernels::sketch::estimate) for AVX2, which the caller has detected.
+pub(in crate::kernels) fn estimate(table: &[f32], keys: &[u64], out: &mut [u32]) {
+    macro_rules! by_rows {
+        ($($rows:literal)*) => {
+            match keys.len() {
+                // SAFETY: `Isa::Avx2` is named only where the machine has it.
+                $($rows => unsafe { estimate_avx2::<$rows>(table, keys, out) },)*
+                _ => scalar::estimate(table, keys, out),
+            }
+        };
+    }
+    by_rows!(1 2 3 4 5 6 7 8 9);
+}
+
+/// What puts the vectors of a block in order.
+struct Turned {
+    /// The first cell of the lower and of the upper half.
+    halves: [usize; 2],
+    /// Where in a vector each lane is.
+    lanes: __m256i,
+    /// The signs of both halves, as the highest bits.
+    signs: [__m256i; 2],
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn turned(place: &Place) -> Turned {
+    let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    let signs = _mm256_set1_epi32(place.signs as i32);
+    let of_half = |first| {
+        let bits = _mm256_srlv_epi32(signs, _mm256_add_epi32(lanes, _mm256_set1_epi32(first)));
+        _mm256_slli_epi32::<31>(bits)
+    };
+    let upper = place.turn & 8;
+    Turned {
+        halves: [place.first + upper, place.first + (upper ^ 8)],
+        lanes: _mm256_xor_si256(lanes, _mm256_set1_epi32((place.turn & 7) as i32)),
+        signs: [of_half(0), of_half(8)],
+    }
+}
+
+#[target_feature(enable = "avx2")]
+fn insert_avx2(p: &[u32], key: u64, row: &mut [f32]) {
+    let (blocks, rest) = p.as_chunks::<SKETCH_BLOCK>();
+    let columns = row.len();
+    for (block, values) in (0..).zip(blocks) {
+        let of = turned(&scalar::place(key, block, columns));
+        let (halves, _) = values.as_chunks::<8>();
+        for ((values, first), signs) in halves.iter().zip(of.halves).zip(of.signs) {
+            let cells = &mut row[first..][..8];
+            // SAFETY: both hold 8 values.
+            unsafe {
+                let values = _mm256_xor_si256(_mm256_loadu_si256(values.as_ptr().cast()), signs);
+                let values = _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(values, of.lanes));
+                let sums = _mm256_add_ps(_mm256_loadu_ps(cells.as_ptr()), values);
+                _mm256_storeu_ps(cells.as_mut_ptr(), sums);
+            }
+        }
+    }
+    scalar::insert_from(blocks.len() as u64, rest, key, row);
+}
+
+#[target_feature(enable = "avx2")]
+fn estimate_avx2<const ROWS: usize>(table: &[f32], keys: &[u64], out: &mut [u32]) {
+    const { assert!(ROWS <= MAX_SKETCH_ROWS) }
+    let columns = table.len() / ROWS;
+    let (blocks, rest) = out.as_chunks_mut::<SKETCH_BLOCK>();
+    let whole = blocks.len() as u64;
+    for (block, out) in (0..).zip(blocks) {
+        let mut rows = [[_mm256_setzero_ps(); ROWS]; 2];
+        for row in 0..ROWS {
+            let of = turned(&scalar::place(keys[row], block, columns));
+            let cells = &table[row * columns..][..columns];
+            for ((rows, first), signs) in rows.iter_mut().zip(of.halves).zip(of.signs) {
+                let cells = &cells[first..][..8];
+                // SAFETY: there are 8 cells.
+                let cells = unsafe { _mm256_loadu_si256(cells.as_ptr().cast()) };
+                let values = _mm256_permutevar8x32_epi32(cells, of.lanes);
+                rows[row] = _mm256_castsi256_ps(_mm256_xor_si256(values, signs));
+            }
+        }
+        for (out, rows) in out.as_chunks_mut::<8>().0.iter_mut().zip(rows) {
+            // SAFETY: there is room for 8 values.
+            unsafe { _mm256_storeu_ps(out.as_mut_ptr().cast(), median(rows)) };
+        }
+    }
+    scalar::estimate_from(whole, table, keys, rest);
+}
+
+/// The lower median of each lane, by the comparisons of [`scalar`].
+#[target_feature(enable = "avx2")]
+#[inline]
+fn median<const ROWS: usize>(mut rows: [__m256; ROWS]) -> __m256 {
+    for pass in 0..ROWS {
+        for low in (pass % 2..ROWS.saturating_sub(1)).step_by(2) {
+            let (a, b) = (rows[low], rows[low + 1]);
+            let swaps = _mm256_cmp_ps::<_CMP_LT_OQ>(b, a);
+            rows[low] = _mm256_blendv_ps(a, b, swaps);
+            rows[low + 1] = _mm256_blendv_ps(b, a, swaps);
+        }
+    }
+    rows[(ROWS - 1) / 2]
+}
