@@ -8,13 +8,13 @@ use crate::codec::{
     Capabilities, EncodeUnit, Law, Linear, Payload, Reduction, Round, UnitInput, UnitStep, begin_unit,
 };
 use crate::codecs::dense::{Dense, DenseSum};
-use crate::codecs::topk::radix_cut;
+use crate::codecs::topk::cut;
 use crate::error::EncodeError;
 use crate::gradient::density::Density;
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
-use crate::kernels::MAX_SKETCH_ROWS;
+use crate::kernels::{self, Isa, MAX_SKETCH_ROWS};
 use crate::memory::{Keeper, Memory, MemoryView, StateLen};
 use crate::rng::key::StepKey;
 use crate::scratch::{LinearScratch, LinearScratchLen, Scratch, ScratchLen};
@@ -165,31 +165,28 @@ struct Summed<'s> {
 }
 
 impl Summed<'_> {
-    /// Calls `send` with the coordinates of which the cells say most, ascending, and with what they say.
+    /// Fills the mean with what the cells say of the coordinates of which they say most.
     fn choose(
         (table, k): (Table, usize),
         (cells, keys): (&[f32], &[u32]),
         estimates: &mut [u32],
-        mut send: impl FnMut(usize, f32),
+        mean: &mut [f32],
     ) {
         table.estimate(cells, keys, estimates);
-        let largest = radix_cut(estimates, k).positions(estimates);
-        largest.for_each(|at| send(at, f32::from_bits(estimates[at])));
+        // The mean has room for what is near the cut.
+        let largest = cut(Isa::best(), estimates, k, kernels::bits_of_mut(mean)).positions(estimates);
+        mean.fill(0.0);
+        largest.for_each(|at| mean[at] = f32::from_bits(estimates[at]));
     }
 
     /// [`SketchError::Workers`]
     fn leave_to_workers(self, p: &[u32], estimates: &mut [u32], memory: Option<&mut Memory<'_>>) {
-        self.mean.fill(0.0);
-        let mut kept = memory.map(|memory| {
+        Self::choose((self.table, self.k), (self.sums, self.keys), estimates, self.mean);
+        self.mean.iter_mut().for_each(|mean| *mean /= self.contributors);
+        if let Some(memory) = memory {
             memory.keep_all(p);
-            memory.residual_mut()
-        });
-        Self::choose((self.table, self.k), (self.sums, self.keys), estimates, |at, sum| {
-            self.mean[at] = sum / self.contributors;
-            if let Some(residual) = &mut kept {
-                residual[at] -= self.mean[at];
-            }
-        });
+            memory.residual_mut().iter_mut().zip(&*self.mean).for_each(|(kept, mean)| *kept -= mean);
+        }
     }
 
     /// [`SketchError::Sketched`]
@@ -215,8 +212,7 @@ impl Summed<'_> {
             self.mean.fill(f32::NAN);
             return;
         }
-        self.mean.fill(0.0);
-        Self::choose((self.table, self.k), (error, self.keys), estimates, |at, value| self.mean[at] = value);
+        Self::choose((self.table, self.k), (error, self.keys), estimates, self.mean);
         let sent = || self.mean.iter().enumerate().filter(|&(_, &value)| value != 0.0).map(|(at, _)| at);
         sent().for_each(|at| self.table.forget(at, self.keys, error));
         if let Some(momenta) = memory.array_mut(MOMENTUM) {

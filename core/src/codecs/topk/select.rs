@@ -40,7 +40,7 @@ const DIGITS: [(u32, u32); 4] = [(23, 8), (15, 8), (7, 8), (0, 7)];
 ///
 /// # Source
 /// Floyd, Rivest: Expected Time Bounds for Selection (Communications of the ACM 18, 1975).
-pub(super) fn cut(isa: Isa, p: &[u32], k: usize, spare: &mut [u32]) -> Cut {
+pub(crate) fn cut(isa: Isa, p: &[u32], k: usize, spare: &mut [u32]) -> Cut {
     let bracketed = Full::build().and_then(|_| bracketed_cut(isa, p, k, spare));
     bracketed.unwrap_or_else(|| radix_cut(p, k))
 }
