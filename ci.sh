@@ -24,7 +24,7 @@ declare -A purpose=(
   [firmware]="a Cortex-M4F under QEMU makes and reads the frames that this machine makes, from Rust and from C, in the memory that docs/microcontrollers.md states"
   [msrv]="each package builds with the oldest compiler that it declares"
   [platforms]="the codec crate and the transports compile for Windows (GNU) and for macOS (Apple silicon); nothing of it is run"
-  [package]="the three published packages build from their archives, which hold licences and README; a new project uses them"
+  [package]="the four published packages build from their archives, which hold licences and README; a new project uses them"
   [format]="the decoder written from FORMAT.md alone reads every golden frame; FORMAT.md, decoder and bad frames have the numbers of format.json"
   [bench-smoke]="every bench runs once"
   [study]="every cell of the studies runs, small, and has a row in its table; advice for 240 set-ups is what docs/advice.md says"
@@ -51,7 +51,7 @@ declare -A purpose=(
   [release]="the files of a release are made, and work for somebody without Rust: wheels, sdist, static binaries, checksums"
 )
 
-published=(gradwire gradwire-transports gradwire-trainer)
+published=(gradwire gradwire-transports gradwire-lgc gradwire-trainer)
 # The checks of both networks take the same packages and features, so that the trainer is compiled once.
 networks=(-p gradwire-transports -p gradwire-trainer)
 networks+=(--features "gradwire-transports/mpi,gradwire-transports/zmq,gradwire-transports/conformance,gradwire-trainer/mpi,gradwire-trainer/zmq")
@@ -170,7 +170,7 @@ check_doc() {
   need_c_compiler
   RUSTDOCFLAGS="-D warnings" cargo doc --release --no-deps --lib -p gradwire --all-features
   RUSTDOCFLAGS="-D warnings" cargo doc --release --no-deps --lib -p gradwire-transports --features conformance
-  RUSTDOCFLAGS="-D warnings" cargo doc --release --no-deps --lib -p gradwire-trainer
+  RUSTDOCFLAGS="-D warnings" cargo doc --release --no-deps --lib -p gradwire-lgc -p gradwire-trainer
 }
 
 check_features() {
@@ -192,7 +192,7 @@ check_test() {
   cargo run -p gradwire-transports --features conformance --example training_loop || failed=1
   cargo run -p gradwire-transports --features conformance --example own_codec || failed=1
   cargo run -p gradwire-transports --features conformance --example own_network || failed=1
-  cargo test --no-fail-fast --release -p gradwire-trainer -p own-codec || failed=1
+  cargo test --no-fail-fast --release -p gradwire-lgc -p gradwire-trainer -p own-codec || failed=1
   ((failed == 0)) || fail "some tests failed"
 }
 
@@ -230,6 +230,7 @@ check_msrv() {
   need_c_compiler
   check_with_oldest_compiler core gradwire --all-features
   check_with_oldest_compiler transports gradwire-transports --features conformance
+  check_with_oldest_compiler lgc gradwire-lgc
   check_with_oldest_compiler trainer gradwire-trainer
   check_with_oldest_compiler bindings/c gradwire-c --locked --manifest-path bindings/c/Cargo.toml
 }

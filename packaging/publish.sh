@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 version=$(packaging/versions.sh)
 missing=()
-for name in gradwire gradwire-transports gradwire-trainer; do
+for name in gradwire gradwire-transports gradwire-lgc gradwire-trainer; do
   if cargo info --quiet --registry crates-io "$name@$version" >/dev/null 2>&1; then
     echo "$name $version is there"
   else

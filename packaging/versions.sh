@@ -13,12 +13,12 @@ stated() {
   sed -nE 's/^version: *("[^"]*")/CITATION.cff: \1/p' CITATION.cff
   sed -nE 's/^set\(PACKAGE_VERSION ("[^"]*")\)/gradwire-config-version.cmake: \1/p' bindings/c/gradwire-config-version.cmake
   git ls-files '*Cargo.lock' | while read -r lock; do
-    awk -v lock="$lock" '/^name = "gradwire(-transports|-trainer|-python|-c)?"$/ { getline version; sub(/.* /, "", version); print lock ", " $3 ": " version }' "$lock"
+    awk -v lock="$lock" '/^name = "gradwire(-transports|-lgc|-trainer|-python|-c)?"$/ { getline version; sub(/.* /, "", version); print lock ", " $3 ": " version }' "$lock"
   done
 }
 
 places=$(stated)
-(($(grep -vc lock <<<"$places") == 7)) || { echo "7 places beside lock files state a version; found:" && echo "$places"; exit 1; } >&2
+(($(grep -vc lock <<<"$places") == 8)) || { echo "8 places beside lock files state a version; found:" && echo "$places"; exit 1; } >&2
 versions=$(sed -E 's/.*: "(.*)"$/\1/' <<<"$places" | sort -u)
 if (($(wc -l <<<"$versions") > 1)); then
   { echo "the versions differ:" && echo "$places"; } >&2

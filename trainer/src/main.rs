@@ -8,5 +8,5 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    gradwire_trainer::main_with([])
+    gradwire_trainer::main_with([gradwire_lgc::codec()])
 }

@@ -6,6 +6,7 @@ mod evaluate;
 #[cfg(feature = "zmq")]
 mod history;
 mod kept;
+mod latents;
 mod own;
 mod state;
 
@@ -23,6 +24,7 @@ pub(crate) use self::evaluate::Measured;
 pub(crate) use self::history::Recalled;
 #[cfg(feature = "zmq")]
 use self::kept::saved;
+use self::latents::Latents;
 use self::own::Own;
 use crate::adapt::Decided;
 use crate::agreement::Agreement;
@@ -100,6 +102,7 @@ pub(crate) struct Worker<'a, T = Box<dyn Transport>> {
     interrupt: Option<&'a AtomicBool>,
     /// The traffic of the steps, without anything else that went over the transport.
     moved: Counters,
+    latents: Latents,
     #[cfg(feature = "zmq")]
     history: Option<history::History>,
 }
@@ -141,6 +144,7 @@ impl<'a, T: Transport> Worker<'a, T> {
             best: None,
             interrupt: None,
             moved: Counters::default(),
+            latents: Latents::default(),
             #[cfg(feature = "zmq")]
             history: None,
         };
@@ -159,6 +163,7 @@ impl<'a, T: Transport> Worker<'a, T> {
     pub(crate) fn step(&mut self, step: u64) -> Result<StepRecord, StepError> {
         let (started, lr) = (Instant::now(), self.job.lr(step));
         let before = self.transport.counters();
+        let counted = latents::counts(self.memory.as_ref());
         self.rescale_residual(step);
         let is_delayed = self.job.config.is_delayed();
         if is_delayed && step > 0 {
@@ -174,6 +179,9 @@ impl<'a, T: Transport> Worker<'a, T> {
         self.model.set_params(&self.params);
         self.average_carried(step)?;
         self.note_decision(&mut record, started);
+        if self.rank().0 == 0 {
+            self.latents.note(step, &counted, self.memory.as_ref());
+        }
 
         record.set_step(self.rank(), step, loss, lr, compute);
         let moved = self.transport.counters() - before;
