@@ -119,10 +119,10 @@ impl LinearRound {
         self.round.index
     }
 
-    /// How the payload is reduced over all workers: ``'sum'`` (of bytes, modulo 256), ``'max'``, ``'min'`` or,
-    /// bitwise, ``'and'``; ``'gather'``, where each worker has written its own part of the payload, all as long,
-    /// in the order of ranks, and needs those of the others; or ``'broadcast'``, where all need the payload of
-    /// the worker with rank :attr:`source`.
+    /// How the payload is reduced over all workers: ``'sum'`` (of bytes, modulo 256), ``'max'``, ``'min'``
+    /// or, bitwise, ``'and'``; ``'gather'``, where each worker has written its own part of the payload, all
+    /// as long, in the order of ranks, and needs those of the others; or ``'broadcast'``, where all need the
+    /// payload of the worker with rank :attr:`source`.
     #[getter]
     fn reduction(&self) -> PyResult<&'static str> {
         Ok(match self.round.reduction {
@@ -152,8 +152,8 @@ impl LinearRound {
     }
 
     /// The payload of this round, to be replaced by its reduction in place: a writable array of float32,
-    /// int32, for ``'and'`` uint32, or uint8 (sums of votes, and what is gathered or broadcast) over the round's
-    /// own memory.
+    /// int32, for ``'and'`` uint32, or uint8 (sums of votes, and what is gathered or broadcast) over the
+    /// round's own memory.
     ///
     /// Get it again in every round.
     #[getter]
@@ -182,7 +182,8 @@ impl LinearRound {
         array_over(Bound::new(slf.py(), view)?.into_any(), dtype)
     }
 
-    /// Reads the reduced payload and goes to the next round. After the last round the memory holds the residual.
+    /// Reads the reduced payload and goes to the next round. After the last round the memory holds the
+    /// residual.
     fn advance(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let mut this = borrow(slf)?;

@@ -123,7 +123,8 @@ impl Exchange {
     /// own. It is part of a checkpoint, see [`downlink_memory`](Self::downlink_memory).
     ///
     /// # Errors
-    /// `NoDownlink` by a route without a server, and where a server reduces payloads; `RoundsFirst` for a codec with rounds before its frame.
+    /// `NoDownlink` by a route without a server, and where a server reduces payloads; `RoundsFirst` for a
+    /// codec with rounds before its frame.
     ///
     /// # Panics
     /// When the memory has another length than the layout.
