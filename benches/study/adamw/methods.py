@@ -85,7 +85,8 @@ class Exchange:
         if not np.isfinite(values).all():
             mean[:] = np.nan
             return
-        ranks = [self._codec.begin(own, self._layout, **self._told(run, rank, step)) for rank, own in enumerate(values)]
+        told = [self._told(run, rank, step) for rank in range(WORKERS)]
+        ranks = [self._codec.begin(own, self._layout, workers=WORKERS, **one) for own, one in zip(values, told, strict=True)]
         for units in zip(*ranks, strict=True):
             while not units[0].done:
                 payloads = [np.asarray(unit.payload) for unit in units]
@@ -95,7 +96,7 @@ class Exchange:
                     payload[:] = total
                 self.bytes[run] += ring(total.nbytes)
                 for unit in units:
-                    unit.advance(contributors=WORKERS)
+                    unit.advance()
             start, end = units[0].range
             mean[start:end] = units[0].mean
 

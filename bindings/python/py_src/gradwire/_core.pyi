@@ -181,6 +181,7 @@ class Codec:
         step: int = 0,
         seed: int = 0,
         rank: int = 0,
+        workers: int = 1,
         dtype: _Dtype | None = None,
         units: Sequence[_Unit] | None = None,
     ) -> list[LinearRound]: ...
