@@ -145,10 +145,11 @@ def data_bytes(file):
 
 
 def registry(trainer):
-    """The names of all codecs. Fails if one has no method."""
+    """The names of all codecs but those of other crates (`x:NAME`). Fails if one has no method."""
     listed = subprocess.run([trainer, "codec", "list", "--json"], check=True, capture_output=True, text=True).stdout
     entries = [json.loads(line) for line in listed.splitlines()]
     names = {name["name"]: entry["kind"] for entry in entries for name in entry["names"]}
+    names = {name: kind for name, kind in names.items() if not name.startswith("x:")}
     if missing := sorted(names.keys() - {method.codec_name for method in METHODS}):
         sys.exit(f"methods_cells.py has no method of {', '.join(missing)}, which `trainer codec list` has")
     return names

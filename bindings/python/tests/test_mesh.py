@@ -110,7 +110,7 @@ def replay(spelling: str, world: int) -> tuple[list[bytes], list[bytes]]:
             for rank in range(world):
                 grad = gradient(rank, step)
                 gradwire.add(
-                    codec.encode(grad, gradwire.Layout(LAYOUT), memories[rank], step=step, seed=5, rank=rank, workers=world),
+                    codec.encode(grad, gradwire.Layout(LAYOUT), memories[rank], step=step, seed=5, rank=rank),
                     total,
                     layout=LAYOUT,
                 )

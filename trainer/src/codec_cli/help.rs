@@ -108,9 +108,9 @@ fn default(plain: &str, key: &str) -> Option<String> {
 }
 
 /// Numbers that are defaults of some key.
-const NUMBERS: [&str; 21] = [
+const NUMBERS: [&str; 23] = [
     "0", "0.001", "0.01", "0.1", "0.25", "0.5", "0.9", "1", "2", "3", "4", "5", "8", "16", "64", "128",
-    "256", "512", "1024", "4096", "inf",
+    "200", "256", "300", "512", "1024", "4096", "inf",
 ];
 
 #[cfg(test)]

@@ -70,7 +70,7 @@ fn timeless(metrics: &[Metrics]) -> Vec<Metrics> {
 type Change = fn(&mut Settings);
 
 /// Every kind of memory, optimizer, schedule and controller.
-fn cases() -> [(&'static str, Change); 46] {
+fn cases() -> [(&'static str, Change); 48] {
     let momentum = |settings: &mut Settings| settings.momentum = Some(0.9);
     let adamw = |settings: &mut Settings| settings.optimizer = Some(OptimizerKind::Adamw);
     let updates = |settings: &mut Settings| {
