@@ -13,19 +13,25 @@ TURNS = 9
 
 
 def measure(runs, kinds, *, rounds):
-    """Bits and errors once, for they do not change; then times, once for each round that is not there."""
+    """Of each codec that lacks them: bits and errors once, for they do not change; then times, once for each round."""
     folder = runs.folder / "bench"
     folder.mkdir(exist_ok=True)
     # Gossip encodes differences of models.
     codecs = sorted({method.codec for method in METHODS if method.is_fixed and kinds[method.codec_name] != "gossip"})
     errors = folder / "errors.jsonl"
-    if not errors.exists():
+    if new := without(errors, codecs):
         files = [(regime, name) for regime, names in inputs(runs).items() for name in names]
-        write(errors, [line for regime, name in files for line in bench(runs, codecs, regime, name, 1)])
+        add(errors, [line for regime, name in files for line in bench(runs, new, regime, name, 1)])
     for number in range(rounds):
         times = folder / f"times-{number}.jsonl"
-        if not times.exists():
-            write(times, bench(runs, codecs, "residual", TIMED, 1 if runs.is_quick else TURNS))
+        if new := without(times, codecs):
+            add(times, bench(runs, new, "residual", TIMED, 1 if runs.is_quick else TURNS))
+
+
+def without(file, codecs):
+    """Those of the codecs that have no line there."""
+    known = {line["codec"] for line in lines(file)}
+    return [codec for codec in codecs if codec not in known]
 
 
 @cache
@@ -58,19 +64,23 @@ def bench(runs, codecs, regime, name, turns):
     print(f"== bench {name}", flush=True)
     environment = {**os.environ, "LD_PRELOAD": cpu_clock(runs.folder)}
     done = subprocess.run(list(map(str, command)), check=True, stdout=subprocess.PIPE, text=True, env=environment)
-    lines = done.stdout.splitlines()
-    for codec, line in zip(codecs, map(json.loads, lines), strict=True):
+    for codec, line in zip(codecs, map(json.loads, done.stdout.splitlines()), strict=True):
         kept = {key: line[key] for key in ("n", "k", "bytes", "nmse", "encode_ms", "decode_ms", "memcpy_ms")}
         yield {"codec": codec, "regime": regime, "name": name, **kept}
 
 
-def write(file, lines):
-    """Whole or not at all."""
-    text = "".join(json.dumps(line) + "\n" for line in lines)
+def add(file, measured):
+    """All of it or nothing."""
+    text = "".join(json.dumps(line) + "\n" for line in [*lines(file), *measured])
     file.write_text(text)
+
+
+def lines(file):
+    """None before anything was measured."""
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def read(runs, pattern):
     """All lines of the files of that name."""
     files = sorted((runs.folder / "bench").glob(pattern))
-    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return [line for file in files for line in lines(file)]

@@ -8,8 +8,8 @@ COLOURS |= {"dgc": "tab:cyan", "sharedk": "tab:brown", "sketch": "tab:gray", "po
 # Where a number may stand beside its dot, in points.
 PLACES = [(dx, dy) for dy in range(0, 70, 7) for sign in (1, -1) for dx in (4, -11) for dy in [sign * dy]]
 CLEARANCE_POINTS = (11, 6.5)
-# More error than this is off the picture.
-MOST_ERROR = 2
+# What errs by more, or learns less, is left out: the rest would be in one spot.
+MOST_ERROR, LEAST_ACCURACY = 2, 60
 
 
 def plot(report, path):
@@ -45,7 +45,8 @@ def errors(report):
 
 def accuracies(report):
     """Method, kB a batch and accuracy."""
-    return [(method, report.bytes_a_batch(method) / 1000, found.mean()) for method, found in report.at_steps.items()]
+    found = [(method, report.bytes_a_batch(method) / 1000, found.mean()) for method, found in report.at_steps.items()]
+    return [(method, sent, accuracy) for method, sent, accuracy in found if accuracy >= LEAST_ACCURACY]
 
 
 def draw(axis, points, *, is_up):

@@ -242,7 +242,7 @@ fn any_bytes_from_others_lead_to_an_end() {
             let draws = StepKey { seed: round, step: rounds, source: Source::Shared }.stream(0);
             match codec.payload(&now, &mut scratch) {
                 Payload::Bytes(bytes) => {
-                    bytes.iter_mut().zip(0..).for_each(|(byte, at)| *byte = draws.u64_at(at) as u8)
+                    bytes.iter_mut().zip(0..).for_each(|(byte, at)| *byte = draws.u64_at(at) as u8);
                 }
                 Payload::F32(sums) => {
                     let sum = |at| f32::from_bits(draws.u64_at(at) as u32);

@@ -148,7 +148,7 @@ impl Reduce<'_> {
             Self::SumI32(data) | Self::MinI32(data) => data.copy_within(range, front),
             Self::And(data) => data.copy_within(range, front),
             Self::SumU8(data) | Self::Gather(data) | Self::Broadcast(data, _) => {
-                data.copy_within(range, front)
+                data.copy_within(range, front);
             }
         }
     }
