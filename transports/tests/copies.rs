@@ -98,7 +98,7 @@ fn what_one_worker_and_all_workers_send_reaches_all_on_every_route() {
             };
             let threads: Vec<_> = local::world(world).into_iter().map(spawn).collect();
             let seen: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
-            assert!(seen == naive(spelling, world as u32, len), "{spelling}, {route:?} of {world}, {len}");
+            assert!(seen == naive(spelling, world, len), "{spelling}, {route:?} of {world}, {len}");
         }
     }
 }

@@ -136,7 +136,7 @@ fn payloads_of_another_length_fail_the_step_and_name_their_sender() {
 fn what_only_frames_have_is_refused() {
     let refused = |plan: Plan, options| {
         let made = Exchange::new(plan, layout(), Route::Server(options));
-        made.err().expect("a refusal")
+        made.expect_err("a refusal")
     };
     let powersgd = || Plan::of(&Spec::parse("powersgd").unwrap(), &layout().as_ref());
     let defaults = ServerOptions::default;
