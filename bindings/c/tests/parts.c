@@ -191,7 +191,7 @@ static void wrong_calls(void) {
   size_t count, start;
   const uint8_t *said;
   char text[80];
-  make("topk:density=0.1,unit=tensor", GW_ROUTE_SPARSE);
+  make("topk:density=0.1,unit=tensor", GW_ROUTE_SERVER);
   RESULT(gw_exchange_begin_in_parts(ranks[0].exchange, 0, members, 1, 0, 1, 5, 0, ranks[0].memory, 0, 9),
          GW_EXCHANGE_NO_PARTS);
   unmake();

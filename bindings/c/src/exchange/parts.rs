@@ -57,8 +57,8 @@ pub unsafe extern "C" fn gw_exchange_unit(
 /// gw_exchange_add for each part and gw_exchange_advance in between, and gw_exchange_complete at the end.
 /// There is no gw_exchange_encode. All ranks add the same units in the same order, and vote at the end.
 ///
-/// Errors: as gw_exchange_begin; GW_EXCHANGE_NO_PARTS for routes other than GW_ROUTE_ALL_GATHER and
-/// GW_ROUTE_OWNERS; GW_EXCHANGE_ROUNDS_FIRST for a codec that needs all of the gradient.
+/// Errors: as gw_exchange_begin; GW_EXCHANGE_NO_PARTS for routes other than GW_ROUTE_ALL_GATHER,
+/// GW_ROUTE_SPARSE and GW_ROUTE_OWNERS; GW_EXCHANGE_ROUNDS_FIRST for a codec that needs all of the gradient.
 ///
 /// # Safety
 /// As the manual says of pointers.
