@@ -52,7 +52,7 @@ impl fmt::Display for ExchangeError {
                 write!(f, "{codec} is no gossip codec: it makes a mean over all workers")
             }
             Self::NoParts { route } => {
-                write!(f, "no parts that are added one by one over {route}: use all-gather, sparse or owners")
+                write!(f, "no parts that are added one by one over {route}: use all-gather, sparse all-reduce or owners")
             }
             Self::BadPart { why } => write!(f, "part not added: {why}"),
             Self::OtherVersion { rank, theirs, own } => write!(
