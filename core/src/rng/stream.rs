@@ -104,6 +104,7 @@ impl Stream {
     }
 
     /// The Philox key and the upper half of the counter, for kernels.
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     pub(crate) fn words(&self) -> [[u32; 2]; 2] {
         [self.key, self.upper]
     }

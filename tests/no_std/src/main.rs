@@ -7,7 +7,7 @@
 use core::hint::black_box;
 use core::panic::PanicInfo;
 use gradwire::format::{Header, frame_scratch_len};
-use gradwire::rounds::LinearScratch;
+use gradwire::rounds::{LinearScratch, UnitStep};
 use gradwire::{
     Frame, Gather, Grad, LayoutRef, Limits, Memory, Scratch, Source, Spec, StepInput, StepKey, TensorRef,
     Unit,
@@ -103,8 +103,8 @@ fn sum(
     let (mut words, mut floats) = ([0; 512], [0.0; N]);
     let mut scratch = LinearScratch { words: &mut words, floats: &mut floats, ints: &mut [] };
     let key = StepKey { seed: 1, step: 2, source: Source::Shared };
-    let round =
-        linear.rounds().begin(key, layout, unit, Grad::F32(grad), None, &mut scratch).map_err(|_| Failed)?;
-    linear.rounds().advance(layout, round, &mut scratch, 1, mean, None);
+    let step = UnitStep { key, layout, unit, workers: 1, place: 0 };
+    let round = linear.rounds().begin(&step, Grad::F32(grad), None, &mut scratch).map_err(|_| Failed)?;
+    linear.rounds().advance(&step, round, &mut scratch, mean, None);
     Ok(())
 }
