@@ -1,7 +1,7 @@
 //! What either end makes of its settings: the configuration of a run over the network, and its job.
 
 use gradwire::{Codec, Spec};
-use gradwire_transports::exchange::{ExchangeError, Route, ServerOptions};
+use gradwire_transports::exchange::{Route, ServerOptions};
 
 use crate::agreement::Averaging;
 use crate::checkpoint::Found;
@@ -56,13 +56,12 @@ const WHAT_IS_NOT_ZERO: &str = "threshold:value=0,memory=none";
 /// How means are sent back: as the user says, or as compressed as the frames that came.
 pub(super) fn downlink(config: &RunConfig) -> Result<Spec, JobError> {
     let (uplink, all) = (config.codec.spec, config.specs());
-    // Payloads need every worker in each round, and workers come and go here.
-    let has_none = |spec: &&Spec| spec.codec.as_linear().is_some() && !spec.codec.capabilities().has_frames;
-    if let Some(spec) = all.iter().find(has_none) {
-        return Err(ExchangeError::NoFrames { codec: spec.codec.name() }.into());
-    }
     if let Some(downlink) = config.downlink {
         return Ok(downlink);
+    }
+    if all.iter().any(|spec| !spec.codec.capabilities().has_frames) {
+        // The server reduces payloads, and sends back what they become.
+        return Ok(ServerOptions::default().downlink);
     }
     if all.iter().any(|spec| spec.codec.density().is_some() || spec.codec.sparse_values().is_some()) {
         return Ok(read_downlink(WHAT_IS_NOT_ZERO)?);
@@ -113,9 +112,7 @@ mod tests {
         assert_eq!(default_for("qsgd:bits=4,max_packet_bytes=512"), Spec::parse("qsgd:bits=4").unwrap());
         assert_eq!(default_for("randomk:density=0.1"), default_for("topk"));
         for codec in ["powersgd:rank=2", "sharedk:density=0.1", "sketch", "maxnorm:bits=4+8"] {
-            let settings = Settings { codec: Some(codec.to_owned()), ..Settings::default() };
-            let refusal = downlink(&resolve(settings).unwrap()).unwrap_err().to_string();
-            assert!(refusal.ends_with("has rounds of sums and no frames: use all-reduce"), "{refusal}");
+            assert_eq!(default_for(codec), ServerOptions::default().downlink, "{codec}");
         }
         for codec in ["none", "f16", "topk:density=0.5"] {
             let settings = Settings { downlink: Some(codec.to_owned()), ..Settings::default() };

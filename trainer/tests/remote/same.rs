@@ -56,6 +56,10 @@ fn a_server_and_three_workers_end_with_the_parameters_of_the_run_in_one_process(
         ("qsgd:bits=4", "adamw", "none"),
         ("topk:density=0.02,values=q4", "adamw-updates", "none"),
         ("topk:density=0.05", "sgd", "topk:density=0.05"),
+        // No frames: the server reduces payloads, in one round or in several.
+        ("sketch", "sgd", "none"),
+        ("powersgd:rank=2", "sgd", "none"),
+        ("sharedk:density=0.05", "sgd", "none"),
     ];
     for (codec, optimizer, downlink) in cases {
         let run = ["--codec", codec, "--optimizer", optimizer, "--steps", "40", "--downlink", downlink];

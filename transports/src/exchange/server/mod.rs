@@ -34,14 +34,15 @@ use crate::tag::Tag;
 const OWN: usize = 0;
 const VERDICT: usize = 1;
 
-/// The tag of what workers send in a round. Frames, and announcements of packets, are of round 0.
+/// The tag of what workers send in a round. Frames, and announcements of packets, are of round 0. A round is
+/// a unit of its own: further chunks of the first unit belong to whoever admits members.
 fn up_tag(step: Tag, round: u32) -> Tag {
-    step.chunk(2 * round)
+    step.unit(round).chunk(0)
 }
 
 /// The tag of the server's answer in a round.
 fn verdict_tag(step: Tag, round: u32) -> Tag {
-    step.chunk(2 * round + 1)
+    step.unit(round).chunk(1)
 }
 
 /// Where the step of a rank stands.
