@@ -2,7 +2,7 @@
 
 use gradwire_transports::gossip::Topology;
 
-use crate::{SHAPES, bits, fresh, layout, mixed, spread, wide};
+use super::{SHAPES, bits, fresh, layout, mixed, spread, wide};
 
 const STEPS: u64 = 12;
 

@@ -1,8 +1,5 @@
 //! Steps over a transport that may lose messages end alike at all ranks, wherever a connection breaks.
 
-#[path = "common/forward.rs"]
-mod forward;
-
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -13,7 +10,7 @@ use gradwire_transports::exchange::{Exchange, ExchangeError, Route};
 use gradwire_transports::local::LocalTransport;
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError, Wanted, local};
 
-use forward::forward_to;
+use crate::common::forward::forward_to;
 
 const RING: Route = Route::AllReduce { wire: Wire::F32 };
 

@@ -10,9 +10,7 @@ use gradwire_transports::gossip::{Mixed, Mixer, Topology};
 use gradwire_transports::local::{self, LocalTransport};
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
 
-#[path = "common/learned.rs"]
-mod learned;
-use learned::Learned;
+use crate::common::learned::Learned;
 
 const TOPOLOGIES: [Topology; 4] =
     [Topology::Ring, Topology::Torus, Topology::Complete, Topology::Exponential];

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gradwire_transports::gossip::Topology;
 
-use crate::{SHAPES, State, bits, fresh, layout, mixed, spread, wide};
+use super::{SHAPES, State, bits, fresh, layout, mixed, spread, wide};
 
 /// The definition, by whole matrices in f64. Factors are matrices of one column for each rank.
 struct Naive {

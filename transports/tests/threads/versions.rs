@@ -1,8 +1,5 @@
 //! Ranks of two versions refuse each other by name, on every route.
 
-#[path = "common/forward.rs"]
-mod forward;
-
 use std::thread;
 
 use gradwire::plan::ToPlan;
@@ -13,7 +10,7 @@ use gradwire_transports::gossip::{Mixer, Topology};
 use gradwire_transports::local::{self, LocalTransport};
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError, Wanted};
 
-use forward::forward_to;
+use crate::common::forward::forward_to;
 
 /// The last byte of every message of this version.
 const VERSION: u8 = 0xe1;

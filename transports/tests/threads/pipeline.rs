@@ -1,9 +1,6 @@
 //! A step in several parts: the mean, the memory and the replicas of a step in one, whatever the network does
 //! meanwhile.
 
-#[path = "common/forward.rs"]
-mod forward;
-
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -19,7 +16,7 @@ use gradwire_transports::{
     Deadline, Membership, Rank, RankSet, Tag, Transport, TransportError, Wanted, local,
 };
 
-use forward::forward_to;
+use crate::common::forward::forward_to;
 
 /// Every kind of codec, by every route that has a pipeline.
 const CASES: [(&str, Route); 17] = [

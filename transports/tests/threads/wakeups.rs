@@ -1,8 +1,5 @@
 //! How often the driver sleeps in a step: once for each message that the step needs, and never to look.
 
-#[path = "common/forward.rs"]
-mod forward;
-
 use std::sync::Barrier;
 use std::thread;
 
@@ -13,7 +10,7 @@ use gradwire_transports::exchange::{Exchange, Route, ServerOptions};
 use gradwire_transports::local::{self, LocalTransport};
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError, Wanted};
 
-use forward::forward_to;
+use crate::common::forward::forward_to;
 
 /// Counts the calls in which its rank sleeps.
 struct Counting {

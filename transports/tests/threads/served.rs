@@ -10,8 +10,7 @@ use gradwire_transports::exchange::{Exchange, ExchangeError, Route, ServerOption
 use gradwire_transports::local::LocalTransport;
 use gradwire_transports::{Deadline, Rank, Transport, local};
 
-#[path = "common/led.rs"]
-mod led;
+use crate::common::led;
 
 const STEPS: u64 = 5;
 /// In this step the last rank has no gradient.

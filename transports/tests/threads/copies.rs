@@ -9,8 +9,7 @@ use gradwire_transports::exchange::{Exchange, Route};
 use gradwire_transports::local::LocalTransport;
 use gradwire_transports::{Deadline, Transport, local};
 
-#[path = "common/led.rs"]
-mod led;
+use crate::common::led;
 
 const STEPS: u64 = 5;
 /// In this step the last rank has no gradient.
