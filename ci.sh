@@ -6,8 +6,8 @@
 # with overflow checks. All checks share one target folder, also those of the packages outside of the workspace.
 set -euo pipefail
 
-ordinary=(fmt shell workflows words documents tree layers clippy doc features test no_std firmware msrv platforms package format bench-smoke quickstart study mpi zmq fuzz python c)
-nightly=(simulate lab metrics miri deny mpich arch platforms-trainer streams instructions fuzz-long bench-full semver cargo-c release)
+ordinary=(fmt shell workflows words documents tree layers clippy doc features test no_std firmware msrv platforms package format quickstart study mpi zmq python c)
+nightly=(fewer-features bench-smoke simulate lab metrics miri deny mpich arch platforms-trainer streams instructions fuzz bench-full semver cargo-c release)
 declare -A purpose=(
   [fmt]="every package is formatted by rustfmt"
   [shell]="shellcheck has nothing to say about the scripts"
@@ -16,24 +16,24 @@ declare -A purpose=(
   [documents]="links lead somewhere, and prose and comments keep the length of line that rustfmt.toml states"
   [tree]="the codec crate depends on its four libraries alone; Cargo.lock is up to date"
   [layers]="imports point the way that ARCHITECTURE.md states, and circles of files stay small"
-  [clippy]="clippy finds nothing: workspace, all targets, and the codec crate and the transports with fewer features"
+  [clippy]="clippy finds nothing: workspace, all targets, fuzz targets, and the codec crate and the transports with fewer features"
   [doc]="the documentation builds without warnings, with the features that docs.rs uses"
-  [features]="the codec crate's own tests pass with each set of features"
+  [features]="the codec crate's own tests pass with and without the standard library"
   [test]="all tests pass: small packages in debug, the trainer in release"
-  [no_std]="the codec crate builds for bare metal and for wasm, and the bare-metal example links"
+  [no_std]="the codec crate compiles for bare metal and for wasm, and the bare-metal example links"
   [firmware]="a Cortex-M4F under QEMU makes and reads the frames that this machine makes, from Rust and from C, in the memory that docs/microcontrollers.md states"
   [msrv]="each package builds with the oldest compiler that it declares"
   [platforms]="the codec crate and the transports compile for Windows (GNU) and for macOS (Apple silicon); nothing of it is run"
-  [package]="the four published packages build from their archives, which hold licences and README; a new project uses them"
+  [package]="the four published packages compile from their archives, which hold licences and README; a new project uses them"
   [format]="the decoder written from FORMAT.md alone reads every golden frame; FORMAT.md, decoder and bad frames have the numbers of format.json"
-  [bench-smoke]="every bench runs once"
   [study]="every cell of the studies runs, small, and has a row in its table; advice for 240 set-ups is what docs/advice.md says"
   [quickstart]="cargo run --release succeeds in time and writes a report that needs no network"
   [mpi]="under Open MPI: 2, 3 and 4 ranks keep the contract, train as threads do, and end together on every fault"
   [zmq]="ranks over ZeroMQ, with CURVE: the contract, hostile peers, connections that break, workers that come and go; lints, docs, oldest compiler"
-  [fuzz]="every fuzz target builds and runs for some seconds from the golden frames"
-  [python]="the Python package: lints, types and stubs, tests and docstrings on the wheel for manylinux_2_28, sdist, command line; DDP with torch"
+  [python]="the Python package: lints, types and stubs, tests and docstrings on the wheel for manylinux_2_28, command line; DDP with torch"
   [c]="libgradwire: lints, header and symbols are those of the code, C99 and C++17 programs under sanitizers and valgrind, hostile calls, installation"
+  [fewer-features]="the codec crate's own tests pass without a heap, and with a heap alone"
+  [bench-smoke]="every bench runs once"
   [simulate]="a million random schedules of every route of an exchange keep the rules of tests/simulator"
   [lab]="on hosts of their own, over links that are slow, far, lossy or cut: the contract over MPI and ZeroMQ, hostile peers, a short soak, hooks of torch"
   [metrics]="with the feature metrics: lints, and the page for Prometheus agrees with what runs write down"
@@ -44,7 +44,7 @@ declare -A purpose=(
   [platforms-trainer]="the trainer's own code compiles for Windows and macOS; not the C of its allocator, for which there is no compiler"
   [streams]="dieharder finds nothing in single streams of draws, nor in 65,536 of consecutive keys interleaved"
   [instructions]="no main path takes 1 % more instructions than benches/results/instructions.md records"
-  [fuzz-long]="every fuzz target runs for minutes"
+  [fuzz]="every fuzz target runs for minutes from the golden frames; or for FUZZ_SECONDS"
   [bench-full]="all benches, measured"
   [semver]="since the last release, interfaces changed only as its number allows, and its golden and bad frames are all there"
   [cargo-c]="what cargo-c installs of libgradwire is found by pkg-config and CMake, as what install.sh installs is"
@@ -55,8 +55,7 @@ published=(gradwire gradwire-transports gradwire-lgc gradwire-trainer)
 # The checks of both networks take the same packages and features, so that the trainer is compiled once.
 networks=(-p gradwire-transports -p gradwire-trainer)
 networks+=(--features "gradwire-transports/mpi,gradwire-transports/zmq,gradwire-transports/conformance,gradwire-trainer/mpi,gradwire-trainer/zmq")
-fuzz_seconds=${FUZZ_SECONDS:-5}
-fuzz_long_seconds=${FUZZ_LONG_SECONDS:-180}
+fuzz_seconds=${FUZZ_SECONDS:-180}
 quickstart_seconds=${QUICKSTART_SECONDS:-90}
 study_seconds=${STUDY_SECONDS:-300}
 mpi_seconds=${MPI_SECONDS:-900}
@@ -69,7 +68,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$root"
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target}
 # Panics say where they are without it.
-export CARGO_PROFILE_DEV_DEBUG=0
+export CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_RELEASE_DEBUG=0 CARGO_PROFILE_BENCH_DEBUG=0
 export CARGO_INCREMENTAL=0 CARGO_TERM_COLOR=never CARGO_TERM_PROGRESS_WHEN=never
 logs=$CARGO_TARGET_DIR/ci
 notes=$logs/notes
@@ -161,6 +160,8 @@ check_clippy() {
   cargo clippy --release -p gradwire --all-targets --no-default-features --features full -- -D warnings
   cargo clippy --release -p gradwire --all-targets --no-default-features --features alloc -- -D warnings
   cargo clippy --release -p gradwire --all-targets -- -D warnings
+  need_command c++ g++
+  cargo clippy --release --manifest-path fuzz/Cargo.toml -- -D warnings
   # As libgradwire builds it. Its tests turn on the features that they need, so this is the library alone.
   cargo clippy --release -p gradwire-transports --lib --no-default-features -- -D warnings
 }
@@ -175,13 +176,16 @@ check_doc() {
 
 check_features() {
   need_c_compiler
-  cargo test -p gradwire --no-default-features
   cargo test -p gradwire --no-default-features --features full
-  cargo test -p gradwire --no-default-features --features alloc
   cargo test -p gradwire
-  cargo test -p gradwire --features parallel --doc
   cargo run -p gradwire --no-default-features --example no_heap
   cargo run -p gradwire --example lossy_link
+}
+
+check_fewer_features() {
+  need_c_compiler
+  cargo test -p gradwire --no-default-features
+  cargo test -p gradwire --no-default-features --features alloc
 }
 
 check_test() {
@@ -189,9 +193,9 @@ check_test() {
   local failed=0
   cargo test --no-fail-fast -p gradwire -p gradwire-transports -p gradwire-tests \
     --features gradwire-transports/conformance || failed=1
-  cargo run -p gradwire-transports --features conformance --example training_loop || failed=1
-  cargo run -p gradwire-transports --features conformance --example own_codec || failed=1
-  cargo run -p gradwire-transports --features conformance --example own_network || failed=1
+  # Built with the tests. Asked for by itself, each would be compiled with other features.
+  local example
+  for example in training_loop own_codec own_network; do "$CARGO_TARGET_DIR/debug/examples/$example" || failed=1; done
   cargo test --no-fail-fast --release -p gradwire-lgc -p gradwire-trainer -p own-codec || failed=1
   ((failed == 0)) || fail "some tests failed"
 }
@@ -200,9 +204,9 @@ check_no_std() {
   local target
   for target in thumbv7em-none-eabihf wasm32-unknown-unknown; do
     need_target "$target"
-    cargo build -p gradwire --no-default-features --target "$target"
-    cargo build -p gradwire --no-default-features --features full --target "$target"
-    cargo build -p gradwire --no-default-features --features alloc --target "$target"
+    cargo check -p gradwire --no-default-features --target "$target"
+    cargo check -p gradwire --no-default-features --features full --target "$target"
+    cargo check -p gradwire --no-default-features --features alloc --target "$target"
   done
   cargo build --release --manifest-path tests/no_std/Cargo.toml --target thumbv7em-none-eabihf
 }
@@ -256,13 +260,9 @@ check_package() {
     flags+=(--allow-dirty)
     note "packaged with --allow-dirty: the working tree differs from the last commit"
   fi
-  # Cargo keeps what it unpacked from an earlier run's archives, and what it compiled of them, and takes both for this run's:
-  # same name, same version. A folder of its own, so that nothing else is compiled again.
-  export CARGO_TARGET_DIR=$CARGO_TARGET_DIR/packages
-  rm -rf "$CARGO_TARGET_DIR/package" "$CARGO_TARGET_DIR"/debug/.fingerprint/gradwire*
-  for name in "${published[@]}"; do rm -rf "${CARGO_HOME:-$HOME/.cargo}"/registry/src/-*/"$name"-[0-9]*; done
-  # The archives are built outside of the workspace, so with the plain dev profile; nothing of that is debugged.
-  CARGO_PROFILE_DEV_DEBUG=0 cargo package "${flags[@]}" "${selected[@]}"
+  rm -rf "$CARGO_TARGET_DIR/package"
+  # Without cargo's own build of the archives, which is in a profile that no other check has.
+  cargo package --no-verify "${flags[@]}" "${selected[@]}"
   for name in "${published[@]}"; do archive_is_complete "$name"; done
   new_project_uses_archives
 }
@@ -345,7 +345,6 @@ check_mpi() {
   need_command mpirun openmpi-bin
   need_component clippy
   cargo clippy --release --all-targets "${networks[@]}" -- -D warnings
-  cargo clippy --release -p gradwire-trainer --features mpi -- -D warnings
   cargo test --release --no-run --test mpi "${networks[@]}"
   timeout -k 3 "$mpi_seconds" cargo test --release --lib mpi -p gradwire-transports --features mpi
   timeout -k 3 "$mpi_seconds" cargo test --release --no-fail-fast --test mpi "${networks[@]}" -- --nocapture
@@ -355,15 +354,13 @@ check_mpi() {
 check_zmq() {
   need_networks
   need_component clippy
-  cargo clippy --release -p gradwire-transports --all-targets --features zmq,conformance -- -D warnings
-  cargo test -p gradwire-transports --features zmq --no-run
+  cargo test -p gradwire-transports --features zmq --no-run --lib --test zmq --test zmq_memory --example parameter_server
   timeout -k 5 "$zmq_seconds" cargo test -p gradwire-transports --features zmq --lib zmq
   timeout -k 5 "$zmq_seconds" cargo test -p gradwire-transports --features zmq --test zmq --test zmq_memory
   timeout -k 5 "$zmq_seconds" cargo run -p gradwire-transports --features zmq --example parameter_server
   RUSTDOCFLAGS="-D warnings" cargo doc --release --no-deps --lib -p gradwire-transports --features conformance,zmq
   check_with_oldest_compiler transports gradwire-transports --features zmq
   cargo clippy --release --all-targets "${networks[@]}" -- -D warnings
-  cargo clippy --release -p gradwire-trainer --features zmq -- -D warnings
   cargo test --release --test remote "${networks[@]}" --no-run
   timeout -k 5 "$zmq_seconds" cargo test --release --test remote "${networks[@]}"
 }
@@ -402,10 +399,6 @@ check_torch_lab() {
   python3 tests/lab/torch_report.py "$wheels/quick.jsonl" "$wheels/quick.md" --busy
 }
 
-check_fuzz() { fuzz_all_for "$fuzz_seconds"; }
-
-check_fuzz_long() { fuzz_all_for "$fuzz_long_seconds"; }
-
 # The wheel that is tested is the one that would be published. What is built needs no compiler of this machine but Rust's:
 # zig links, against old enough libraries.
 check_python() {
@@ -429,11 +422,6 @@ check_python() {
     --allowlist "$package/stubtest-allow.txt")
   (cd "$package" && python -m pytest -p no:cacheprovider)
   (cd "$scratch" && python -m gradwire list)
-  maturin sdist -m "$package/Cargo.toml" --out "$scratch"
-  # Whether it builds, not how fast it is.
-  MATURIN_PEP517_ARGS="--profile dev" pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$scratch/from-sdist" \
-    "$scratch"/*.tar.gz
-  ls "$scratch/from-sdist"/*.whl
   check_free_threaded_is_refused "$scratch"
   check_gradwire_torch "$scratch"
 }
@@ -681,6 +669,21 @@ check_instructions() {
     END { exit bad || !seen }' "$recorded" "$counted" || fail "see above; a change that is worth it records them anew"
 }
 
+check_fuzz() {
+  need_command c++ g++
+  need_toolchain nightly
+  need_cargo_tool cargo-fuzz 0.13.2
+  local targets target
+  mapfile -t targets < <(cargo +nightly fuzz list --fuzz-dir fuzz)
+  ((${#targets[@]} > 0)) || fail "there are no fuzz targets"
+  fuzz/seed.sh
+  cargo +nightly fuzz build --fuzz-dir fuzz
+  for target in "${targets[@]}"; do
+    cargo +nightly fuzz run --fuzz-dir fuzz "$target" -- \
+      -dict=fuzz/floats.dict -max_total_time="$fuzz_seconds" -timeout=10 -print_final_stats=1
+  done
+}
+
 check_bench_full() {
   need_c_compiler
   cargo bench -p gradwire-benches
@@ -724,6 +727,10 @@ check_release() {
   local files=$CARGO_TARGET_DIR/release-files
   rm -rf "$files"
   packaging/build.sh "$files"
+  python_venv bindings/python/requirements-dev.txt
+  # Whether it builds, not how fast it is.
+  PATH=$venv/bin:$PATH MATURIN_PEP517_ARGS="--profile dev" "$venv/bin/pip" wheel --quiet --no-deps --no-build-isolation \
+    --wheel-dir "$CARGO_TARGET_DIR/from-sdist" "$files"/gradwire-[0-9]*.tar.gz
   packaging/try.sh "$files"
 }
 
@@ -840,7 +847,7 @@ archive_is_complete() {
   done
 }
 
-# Somebody else's project, outside of this tree, runs the examples of the two READMEs.
+# Somebody else's project, outside of this tree, compiles what the archives hold, and runs the examples of two READMEs.
 new_project_uses_archives() {
   local project name
   project=$(mktemp -d)
@@ -850,35 +857,21 @@ new_project_uses_archives() {
   {
     printf '[package]\nname = "somebody-elses"\nedition = "2024"\n\n[dependencies]\n'
     for name in gradwire gradwire-transports; do echo "$name = \"$(packaging/versions.sh)\""; done
-    printf '\n[patch.crates-io]\n'
-    for name in gradwire gradwire-transports; do
+    printf '\n[workspace]\nmembers = ["gradwire*"]\n\n[patch.crates-io]\n'
+    for name in "${published[@]}"; do
       tar -xzf "$CARGO_TARGET_DIR/package/$name"-[0-9]*.crate -C "$project"
       echo "$name = { path = \"$(cd "$project" && echo "$name"-[0-9]*)\" }"
     done
   } >"$project/Cargo.toml"
+  # So that other people's packages are those that other checks have compiled.
+  cp Cargo.lock "$project"
   first_example README.md >"$project/src/bin/codec.rs"
   { echo 'fn main() {' && first_example transports/README.md && echo '}'; } >"$project/src/bin/exchange.rs"
-  (cd "$project" && cargo run --bin codec && cargo run --bin exchange)
+  (cd "$project" && cargo check --release --workspace && cargo run --release --bin codec && cargo run --release --bin exchange)
 }
 
 # first_example DOCUMENT: its first block of Rust.
 first_example() { awk '/^```rust$/ { inside = 1; next } inside && /^```$/ { exit } inside' "$1"; }
-
-# fuzz_all_for SECONDS: builds every target, then runs each from its corpus.
-fuzz_all_for() {
-  need_command c++ g++
-  need_toolchain nightly
-  need_cargo_tool cargo-fuzz 0.13.2
-  local targets target
-  mapfile -t targets < <(cargo +nightly fuzz list --fuzz-dir fuzz)
-  ((${#targets[@]} > 0)) || fail "there are no fuzz targets"
-  fuzz/seed.sh
-  cargo +nightly fuzz build --fuzz-dir fuzz
-  for target in "${targets[@]}"; do
-    cargo +nightly fuzz run --fuzz-dir fuzz "$target" -- \
-      -dict=fuzz/floats.dict -max_total_time="$1" -timeout=10 -print_final_stats=1
-  done
-}
 
 # cross_test TARGET GNU_PREFIX EMULATOR PACKAGES…: for TARGET, under user-mode emulation, the codec crate's tests and
 # the golden and bad frames.
