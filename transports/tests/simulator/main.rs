@@ -19,7 +19,7 @@ use std::panic;
 use schedule::{Case, Schedule};
 
 /// Schedules of every route in an ordinary run.
-const SCHEDULES: u64 = 2_000;
+const SCHEDULES: u64 = 1_000;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is not a number")))
