@@ -1,4 +1,4 @@
-//! The autoencoder of values, its gradient, and how its output follows the latent.
+//! The autoencoder of values, how gradients pass it, and how its output follows the latent.
 
 use crate::layer::Layer;
 
@@ -18,8 +18,17 @@ pub(crate) const DECODER: [Layer; 4] =
 /// The last layer, linear: of what the decoder made, and of the innovation as one channel more.
 pub(crate) const OUTPUT: Layer = Layer::down(33, 1, 1, 1);
 
-/// Number of all parameters: those of encoder, decoder and output, in this order.
-pub const PARAMS: usize = params(&ENCODER) + params(&DECODER) + OUTPUT.params();
+/// Number of the encoder's parameters.
+pub(crate) const ENCODER_PARAMS: usize = params(&ENCODER);
+
+/// Number of a decoder's parameters, with those of its output layer behind them.
+pub(crate) const DECODER_PARAMS: usize = params(&DECODER) + OUTPUT.params();
+
+/// Number of all parameters with so many decoders: those of the encoder, and then of each decoder.
+#[must_use]
+pub const fn params_with(decoders: usize) -> usize {
+    ENCODER_PARAMS + decoders * DECODER_PARAMS
+}
 
 /// The fewest values for which there is an autoencoder.
 pub const MIN_VALUES: usize = 64;
@@ -36,10 +45,12 @@ const fn params(layers: &[Layer]) -> usize {
     sum
 }
 
-/// The parameters, one after the other.
+/// The parameters of the encoder and of one decoder.
 #[derive(Clone, Copy, Debug)]
 pub struct Autoencoder<'p> {
-    params: &'p [f32],
+    encoder: &'p [f32],
+    /// With those of its output layer behind them.
+    decoder: &'p [f32],
 }
 
 /// Activations of consecutive layers, the input first.
@@ -130,32 +141,29 @@ fn resized(len: usize, from: usize) -> impl Iterator<Item = usize> {
 }
 
 impl<'p> Autoencoder<'p> {
-    /// With these parameters.
+    /// With the decoder of that number, from 0.
     ///
     /// # Panics
-    /// If they are not [`PARAMS`].
+    /// If there are no parameters of that decoder.
     #[must_use]
-    pub fn new(params: &'p [f32]) -> Self {
-        assert_eq!(params.len(), PARAMS, "another number of parameters");
-        Self { params }
+    pub fn new(params: &'p [f32], decoder: usize) -> Self {
+        let (encoder, decoders) = params.split_at(ENCODER_PARAMS);
+        Self { encoder, decoder: &decoders[decoder * DECODER_PARAMS..][..DECODER_PARAMS] }
     }
 
-    fn encoder(&self) -> &'p [f32] {
-        &self.params[..params(&ENCODER)]
-    }
-
+    /// The parameters of the decoder's layers but the last one.
     fn decoder(&self) -> &'p [f32] {
-        &self.params[params(&ENCODER)..PARAMS - OUTPUT.params()]
+        &self.decoder[..DECODER_PARAMS - OUTPUT.params()]
     }
 
     fn output(&self) -> &'p [f32] {
-        &self.params[PARAMS - OUTPUT.params()..]
+        &self.decoder[DECODER_PARAMS - OUTPUT.params()..]
     }
 
     /// The latent of these values is the last activation.
     #[must_use]
     pub fn encode(&self, values: &[f32]) -> Trace {
-        forward(self.encoder(), &ENCODER, values)
+        forward(self.encoder, &ENCODER, values)
     }
 
     /// The values of a latent. `innovation` has as many, most of them zero.
@@ -179,30 +187,14 @@ impl<'p> Autoencoder<'p> {
         OUTPUT.forward_change(self.output(), &seen(&change, &same))
     }
 
-    /// Adds to `grads` the gradient of the mean square of what the values that are decoded from the mean
-    /// latent of all workers lack to the `target`, and returns that mean square.
-    ///
-    /// # Panics
-    /// If there are no workers, or if they, innovation, target or `grads` have other lengths.
-    pub fn learn(&self, workers: &[&[f32]], innovation: &[f32], target: &[f32], grads: &mut [f32]) -> f32 {
-        let traces: Vec<_> = workers.iter().map(|values| self.encode(values)).collect();
-        let decoded = self.decode(&mean(traces.iter().map(Trace::last)), innovation);
-        assert_eq!(decoded.values.len(), target.len(), "values and target differ in length");
-        let missing: Vec<f32> = decoded.values.iter().zip(target).map(|(made, value)| made - value).collect();
-        let scale = 2.0 / target.len() as f32;
-        let latent =
-            self.decode_back(&decoded, missing.iter().map(|missing| scale * missing).collect(), grads);
-        let share: Vec<f32> = latent.iter().map(|change| change / workers.len() as f32).collect();
-        let grads = &mut grads[..params(&ENCODER)];
-        for trace in &traces {
-            backward(self.encoder(), &ENCODER, trace, share.clone(), grads);
-        }
-        missing.iter().map(|missing| missing * missing).sum::<f32>() / target.len() as f32
+    /// Adds the encoder's gradient, from that of a latent, to `grads`.
+    pub(crate) fn encode_back(&self, trace: &Trace, latent: Vec<f32>, grads: &mut [f32]) {
+        backward(self.encoder, &ENCODER, trace, latent, grads);
     }
 
-    /// From the gradient of the values: adds those of decoder and output, returns that of the latent.
-    fn decode_back(&self, decoded: &Decoded, values: Vec<f32>, grads: &mut [f32]) -> Vec<f32> {
-        let (grads, of_output) = grads.split_at_mut(PARAMS - OUTPUT.params());
+    /// From the gradient of the values: adds that of the decoder to `grads`, and returns that of the latent.
+    pub(crate) fn decode_back(&self, decoded: &Decoded, values: Vec<f32>, grads: &mut [f32]) -> Vec<f32> {
+        let (grads, of_output) = grads.split_at_mut(DECODER_PARAMS - OUTPUT.params());
         let of_seen = OUTPUT.backward(self.output(), &decoded.seen, &values, of_output);
         let (channels, made) = (OUTPUT.from - 1, decoded.layers.last());
         let mut of_made = vec![0.0; made.len()];
@@ -211,7 +203,7 @@ impl<'p> Autoencoder<'p> {
             let sums = &mut of_made[from * channels..][..channels];
             sums.iter_mut().zip(own).for_each(|(sum, own)| *sum += own);
         }
-        backward(self.decoder(), &DECODER, &decoded.layers, of_made, &mut grads[params(&ENCODER)..])
+        backward(self.decoder(), &DECODER, &decoded.layers, of_made, grads)
     }
 }
 
@@ -244,9 +236,10 @@ pub fn mean<'a>(mut slices: impl Iterator<Item = &'a [f32]>) -> Vec<f32> {
 /// Parameters to begin with: weights uniform within ±√(6/n), where n values are added up, and biases of 0.
 /// `draw` returns a number from 0 to below 1 for each position.
 #[must_use]
-pub fn initial(draw: impl Fn(u64) -> f32) -> Vec<f32> {
-    let mut params = Vec::with_capacity(PARAMS);
-    for layer in ENCODER.iter().chain(&DECODER).chain([&OUTPUT]) {
+pub fn initial(decoders: usize, draw: impl Fn(u64) -> f32) -> Vec<f32> {
+    let mut params = Vec::with_capacity(params_with(decoders));
+    let of_decoders = (0..decoders).flat_map(|_| DECODER.iter().chain([&OUTPUT]));
+    for layer in ENCODER.iter().chain(of_decoders) {
         let bound = (6.0 / layer.fan_in() as f32).sqrt();
         for _ in 0..layer.params() - layer.to {
             params.push(bound * (2.0 * draw(params.len() as u64) - 1.0));

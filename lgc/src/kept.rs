@@ -5,7 +5,8 @@ use gradwire::state::StateLen;
 use gradwire::{Memory, Source, StepKey};
 
 use crate::adam::Adam;
-use crate::autoencoder::{Autoencoder, PARAMS, initial};
+use crate::autoencoder::{initial, params_with};
+use crate::lessons::Lesson;
 
 const PARAMETERS: &str = "autoencoder";
 const MEANS: &str = "autoencoder: Adam's means";
@@ -48,10 +49,11 @@ impl Counts {
     }
 }
 
-/// Lengths of the arrays for so many units.
-pub(crate) fn lengths(units: usize) -> StateLen {
+/// Lengths of the arrays for so many units, whose autoencoders have so many decoders.
+pub(crate) fn lengths(units: usize, decoders: usize) -> StateLen {
     let all = StateLen::default().with_array(COUNTS, COUNTS_LEN * units);
-    [PARAMETERS, MEANS, SQUARES].iter().fold(all, |all, name| all.with_array(name, PARAMS * units))
+    let params = params_with(decoders) * units;
+    [PARAMETERS, MEANS, SQUARES].iter().fold(all, |all, name| all.with_array(name, params))
 }
 
 /// What the memory has of one unit, to be read.
@@ -64,11 +66,12 @@ pub(crate) struct Kept<'m> {
 
 impl<'m> Kept<'m> {
     /// `None` if the memory lacks a part.
-    pub(crate) fn of(memory: MemoryView<'m>, unit: u32) -> Option<Self> {
+    pub(crate) fn of(memory: MemoryView<'m>, unit: u32, decoders: usize) -> Option<Self> {
         let part = |name, len| memory.array(name)?.chunks_exact(len).nth(unit as usize);
-        let moments = [part(MEANS, PARAMS)?, part(SQUARES, PARAMS)?];
+        let params = |name| part(name, params_with(decoders));
+        let moments = [params(MEANS)?, params(SQUARES)?];
         let counts = Counts::of(part(COUNTS, COUNTS_LEN)?);
-        Some(Self { params: part(PARAMETERS, PARAMS)?, counts, moments })
+        Some(Self { params: params(PARAMETERS)?, counts, moments })
     }
 
     /// A number that is the same at two ranks if all of this is, and hardly ever if not.
@@ -85,29 +88,27 @@ impl<'m> Kept<'m> {
     }
 }
 
-/// What the workers have to learn from in one step.
-pub(crate) struct Lesson<'v> {
-    /// The values of each worker, normalised.
-    pub(crate) workers: &'v [&'v [f32]],
-    pub(crate) innovation: &'v [f32],
-    pub(crate) mean: &'v [f32],
-}
-
 /// The arrays of a unit, to be changed.
 pub(crate) struct KeptMut<'m, 'a> {
     memory: &'m mut Memory<'a>,
     unit: u32,
+    decoders: usize,
 }
 
 impl<'m, 'a> KeptMut<'m, 'a> {
     /// Of a memory that has the arrays.
-    pub(crate) fn of(memory: &'m mut Memory<'a>, unit: u32) -> Self {
-        Self { memory, unit }
+    pub(crate) fn of(memory: &'m mut Memory<'a>, unit: u32, decoders: usize) -> Self {
+        Self { memory, unit, decoders }
     }
 
     fn part(&mut self, name: &str, len: usize) -> &mut [f32] {
         let all = self.memory.array_mut(name).expect("the memory had it when the step began");
         &mut all[len * self.unit as usize..][..len]
+    }
+
+    /// The part of an array that has a number for each parameter.
+    fn of_params(&mut self, name: &str) -> &mut [f32] {
+        self.part(name, params_with(self.decoders))
     }
 
     pub(crate) fn counts(&mut self) -> Counts {
@@ -118,10 +119,6 @@ impl<'m, 'a> KeptMut<'m, 'a> {
         counts.write(self.part(COUNTS, COUNTS_LEN));
     }
 
-    pub(crate) fn params(&mut self) -> &[f32] {
-        self.part(PARAMETERS, PARAMS)
-    }
-
     /// Forgets what was learned: ranks of different histories begin again together.
     pub(crate) fn forget(&mut self) {
         let counts = Counts { trained: 0.0, ..self.counts() };
@@ -129,17 +126,17 @@ impl<'m, 'a> KeptMut<'m, 'a> {
     }
 
     /// One step of training, which begins with initial parameters if there are none.
-    pub(crate) fn learn(&mut self, seed: u64, lesson: &Lesson<'_>) {
+    pub(crate) fn learn(&mut self, seed: u64, lesson: Lesson<'_>) {
         let counts = self.counts();
         if counts.trained == 0.0 {
             let draws = StepKey { seed, step: 0, source: Source::Shared }.experiment(self.unit);
             let draw = |at| (draws.u64_at(at) >> 40) as f32 / (1u64 << 24) as f32;
-            self.part(PARAMETERS, PARAMS).copy_from_slice(&initial(draw));
-            [MEANS, SQUARES].iter().for_each(|name| self.part(name, PARAMS).fill(0.0));
+            let initial = initial(self.decoders, draw);
+            self.of_params(PARAMETERS).copy_from_slice(&initial);
+            [MEANS, SQUARES].iter().for_each(|name| self.of_params(name).fill(0.0));
         }
-        let mut grads = vec![0.0; PARAMS];
-        let autoencoder = Autoencoder::new(self.params());
-        let loss = autoencoder.learn(lesson.workers, lesson.innovation, lesson.mean, &mut grads);
+        let mut grads = vec![0.0; params_with(self.decoders)];
+        let loss = lesson.learn(self.of_params(PARAMETERS), &mut grads);
         // What is not finite would never leave the parameters.
         if loss.is_finite() && grads.iter().all(|grad| grad.is_finite()) {
             self.apply(&grads, Counts { trained: counts.trained + 1.0, ..counts });
@@ -147,12 +144,12 @@ impl<'m, 'a> KeptMut<'m, 'a> {
     }
 
     fn apply(&mut self, grads: &[f32], counts: Counts) {
-        let mut params = self.params().to_vec();
-        let mut means = self.part(MEANS, PARAMS).to_vec();
-        let squares = self.part(SQUARES, PARAMS);
+        let mut params = self.of_params(PARAMETERS).to_vec();
+        let mut means = self.of_params(MEANS).to_vec();
+        let squares = self.of_params(SQUARES);
         Adam { means: &mut means, squares }.step(&mut params, grads, counts.trained as u32, RATE);
-        self.part(MEANS, PARAMS).copy_from_slice(&means);
-        self.part(PARAMETERS, PARAMS).copy_from_slice(&params);
+        self.of_params(MEANS).copy_from_slice(&means);
+        self.of_params(PARAMETERS).copy_from_slice(&params);
         self.set_counts(counts);
     }
 }

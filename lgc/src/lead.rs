@@ -1,5 +1,7 @@
 //! What the leader of a step tells the others: where values are sent, in which order, and how.
 
+use gradwire::rounds::UnitStep;
+
 use crate::settings::{Order, Sizes};
 
 /// The message, as words: a head, and then a position for each value.
@@ -48,6 +50,11 @@ impl Place {
     }
 }
 
+/// The place of the worker that leads.
+pub(crate) fn leader(step: &UnitStep<'_>) -> u32 {
+    (step.key.step % u64::from(step.workers)) as u32
+}
+
 /// Writes the positions of the k largest magnitudes in p, ties to the lowest, and returns the root mean
 /// square of their values.
 pub(crate) fn choose(p: &[f32], sizes: Sizes, order: Order, words: &mut [u32]) -> f32 {
@@ -78,7 +85,7 @@ mod tests {
     fn chosen(order: Order) -> (Vec<Place>, f32) {
         let p = [0.5, -8.0, 1.0, 0.0, 4.0, -1.0, 1.0];
         let mut words = [0; 4];
-        let scale = choose(&p, Sizes { k: 4, latent: 0, innovation: 1 }, order, &mut words);
+        let scale = choose(&p, Sizes { k: 4, latent: 0, innovation: 1, led: 0 }, order, &mut words);
         (words.iter().map(|word| Place::of(*word)).collect(), scale)
     }
 

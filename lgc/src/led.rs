@@ -4,21 +4,24 @@ use gradwire::random::Stream;
 use gradwire::rounds::{LinearScratch, Reduction, Round, UnitStep};
 use gradwire::{Memory, Source, StepKey};
 
+use crate::apart::Innovation;
 use crate::autoencoder::{Autoencoder, mean as mean_of};
-use crate::kept::{Kept, KeptMut, Lesson};
-use crate::lead::{HEAD, Head, Place};
-use crate::settings::Sizes;
+use crate::kept::{Kept, KeptMut};
+use crate::lead::{HEAD, Head, Place, leader};
+use crate::lessons::Lesson;
+use crate::settings::{Lgc, Sizes};
 use crate::sketch::{CELLS, energy, sketch};
 
 /// A unit whose coordinates a leader chose.
 pub(crate) struct Led<'r, 'm> {
-    sizes: Sizes,
-    step: &'r UnitStep<'r>,
+    pub(crate) codec: &'r Lgc,
+    pub(crate) sizes: Sizes,
+    pub(crate) step: &'r UnitStep<'r>,
     p: &'r [u32],
     /// The leader's message, in little-endian words.
     message: &'r [u32],
-    /// A vote and the values of each worker.
-    gathered: &'r mut [u32],
+    /// What is gathered: a part of each worker.
+    pub(crate) gathered: &'r mut [u32],
     /// What is summed in a step of latents.
     summed: &'r mut [f32],
     /// This worker's latent.
@@ -28,25 +31,32 @@ pub(crate) struct Led<'r, 'm> {
 
 impl<'r, 'm> Led<'r, 'm> {
     pub(crate) fn new(
+        codec: &'r Lgc,
         sizes: Sizes,
         step: &'r UnitStep<'r>,
         scratch: &'r mut LinearScratch<'_>,
         memory: &'r mut Memory<'m>,
     ) -> Self {
         let (p, words) = scratch.words.split_at_mut(step.unit.len);
-        let (message, gathered) = words.split_at_mut(HEAD + sizes.k);
+        let (message, gathered) = words.split_at_mut(sizes.message());
         let (summed, rest) = scratch.floats.split_at_mut(sizes.summed());
-        let gathered = &mut gathered[..step.workers as usize * (sizes.k + 1)];
-        Self { sizes, step, p, message, gathered, summed, latent: &mut rest[..sizes.latent], memory }
+        let gathered = &mut gathered[..step.workers as usize * sizes.part()];
+        let latent = &mut rest[..sizes.latent];
+        Self { codec, sizes, step, p, message, gathered, summed, latent, memory }
     }
 
-    fn head(&self) -> Head {
+    pub(crate) fn head(&self) -> Head {
         let words: [u32; HEAD] = std::array::from_fn(|at| u32::from_le(self.message[at]));
         Head::of(&words)
     }
 
-    fn places(&self) -> Vec<Place> {
-        self.message[HEAD..].iter().map(|word| Place::of(u32::from_le(*word))).collect()
+    pub(crate) fn places(&self) -> Vec<Place> {
+        self.message[HEAD..][..self.sizes.k].iter().map(|word| Place::of(u32::from_le(*word))).collect()
+    }
+
+    /// The latent in the leader's message.
+    pub(crate) fn leaders_latent(&self) -> Vec<f32> {
+        self.message[HEAD + self.sizes.k..].iter().map(|word| f32::from_bits(u32::from_le(*word))).collect()
     }
 
     /// The values at these places. A place outside of the unit, which no leader of ours sends, has none.
@@ -55,17 +65,24 @@ impl<'r, 'm> Led<'r, 'm> {
         places.iter().map(value).collect()
     }
 
-    fn kept(&self) -> Kept<'_> {
+    /// The values at these places, as the autoencoder sees them.
+    pub(crate) fn normal_values(&self, places: &[Place]) -> Vec<f32> {
+        let scale = self.head().scale;
+        self.values(places).iter().map(|value| value / scale).collect()
+    }
+
+    pub(crate) fn kept(&self) -> Kept<'_> {
         let view = self.memory.view(0..self.memory.len());
-        Kept::of(view, self.step.unit.id).expect("the memory had it when the step began")
+        let kept = Kept::of(view, self.step.unit.id, self.codec.decoders());
+        kept.expect("the memory had it when the step began")
     }
 
     fn kept_mut(&mut self) -> KeptMut<'_, 'm> {
-        KeptMut::of(self.memory, self.step.unit.id)
+        KeptMut::of(self.memory, self.step.unit.id, self.codec.decoders())
     }
 
     /// Whether this worker's autoencoder is another than the leader's.
-    fn differs(&self) -> bool {
+    pub(crate) fn differs(&self) -> bool {
         self.kept().fingerprint() != self.head().fingerprint
     }
 
@@ -73,14 +90,19 @@ impl<'r, 'm> Led<'r, 'm> {
         StepKey { source: Source::Shared, ..self.step.key }.experiment(self.step.unit.id)
     }
 
-    /// After the leader's message: a latent if the leader says so, else values.
+    /// After the leader's message: a latent or an innovation if the leader says so, else values.
     pub(crate) fn follow(&mut self) -> Round {
-        if !self.head().is_trained {
-            return self.send_values(1);
+        match self.codec.apart {
+            _ if !self.head().is_trained => self.send_values(1),
+            Some(_) => self.send_innovation(),
+            None => self.send_latent(),
         }
-        let (places, scale) = (self.places(), self.head().scale);
-        let values: Vec<f32> = self.values(&places).iter().map(|value| value / scale).collect();
-        let latent = Autoencoder::new(self.kept().params).encode(&values);
+    }
+
+    fn send_latent(&mut self) -> Round {
+        let places = self.places();
+        let values = self.normal_values(&places);
+        let latent = Autoencoder::new(self.kept().params, 0).encode(&values);
         let cells = sketch(&without_innovation(&values, &places), &self.signs());
         let differs = self.differs();
         self.latent.copy_from_slice(latent.last());
@@ -98,7 +120,7 @@ impl<'r, 'm> Led<'r, 'm> {
     /// The round that gathers the values of all workers.
     pub(crate) fn send_values(&mut self, index: u32) -> Round {
         let (values, differs) = (self.values(&self.places()), self.differs());
-        let part = self.sizes.k + 1;
+        let part = self.sizes.part();
         let own = &mut self.gathered[part * self.step.place as usize..][..part];
         let words = values.iter().map(|value| value.to_bits());
         let words = std::iter::once(differs.into()).chain(words);
@@ -108,16 +130,16 @@ impl<'r, 'm> Led<'r, 'm> {
     }
 
     /// The mean from summed latents, unless it lacks more than `gate` of its energy, or autoencoders differ.
-    pub(crate) fn decode(&mut self, gate: f32, mean: &mut [f32]) -> bool {
+    pub(crate) fn decode(&mut self, mean: &mut [f32]) -> bool {
         let workers = self.step.workers as f32;
         self.summed.iter_mut().for_each(|sum| *sum /= workers);
         let (places, signs, params) = (self.places(), self.signs(), self.kept().params.to_vec());
         let parts = Parts::of(self.summed, self.sizes);
-        let (autoencoder, innovation) = (Autoencoder::new(&params), spread(parts.innovation, &places));
+        let (autoencoder, innovation) = (Autoencoder::new(&params, 0), spread(parts.innovation, &places));
         let decoded = autoencoder.decode(parts.latent, &innovation);
         let lacking = parts.lacking(&sketch(&without_innovation(&decoded.values, &places), &signs));
         // What is not a number does not pass.
-        let passes = *parts.vote == 0.0 && lacking <= gate;
+        let passes = *parts.vote == 0.0 && lacking <= self.codec.gate;
         if passes {
             let change: Vec<f32> =
                 self.latent.iter().zip(&*parts.latent).map(|(own, mean)| own - mean).collect();
@@ -148,7 +170,7 @@ impl<'r, 'm> Led<'r, 'm> {
         }
     }
 
-    fn count(&mut self, lacking: f32, passes: bool) {
+    pub(crate) fn count(&mut self, lacking: f32, passes: bool) {
         let mut kept = self.kept_mut();
         let mut counts = kept.counts();
         counts.lacking = if lacking.is_finite() { lacking } else { f32::MAX };
@@ -157,7 +179,7 @@ impl<'r, 'm> Led<'r, 'm> {
     }
 
     /// Keeps p, less the share of it that was sent at these places; all of it where there is no share.
-    fn keep(&mut self, places: &[Place], shares: impl Iterator<Item = Option<f32>>) {
+    pub(crate) fn keep(&mut self, places: &[Place], shares: impl Iterator<Item = Option<f32>>) {
         let residual = self.memory.residual_mut();
         residual.iter_mut().zip(self.p).for_each(|(kept, bits)| *kept = f32::from_bits(*bits));
         for (place, share) in places.iter().zip(shares) {
@@ -170,7 +192,7 @@ impl<'r, 'm> Led<'r, 'm> {
     /// The mean from the values of all workers, from which the autoencoder learns.
     pub(crate) fn conclude(&mut self, mean: &mut [f32]) {
         let (places, head) = (self.places(), self.head());
-        let parts = self.gathered.chunks_exact(self.sizes.k + 1);
+        let parts = self.gathered.chunks_exact(self.sizes.part());
         let differs = parts.clone().any(|part| part[0] != 0);
         let float = |word: &u32| f32::from_bits(u32::from_le(*word));
         let workers: Vec<Vec<f32>> = parts.map(|part| part[1..].iter().map(float).collect()).collect();
@@ -190,12 +212,20 @@ impl<'r, 'm> Led<'r, 'm> {
         let normal = |values: &[f32]| values.iter().map(|value| value / scale).collect::<Vec<_>>();
         let workers: Vec<_> = workers.iter().map(|values| normal(values)).collect();
         let workers: Vec<_> = workers.iter().map(Vec::as_slice).collect();
+        let seed = self.step.key.seed;
+        if let Some(decoders) = self.codec.apart {
+            let innovation =
+                |values: &&[f32]| Innovation::of(values, self.sizes.innovation).spread(values.len());
+            let innovations: Vec<_> = workers.iter().map(innovation).collect();
+            let leader = leader(self.step) as usize;
+            let lesson = Lesson::Each { workers: &workers, innovations: &innovations, leader, decoders };
+            return self.kept_mut().learn(seed, lesson);
+        }
         let mean = normal(means);
         let innovation =
             mean.iter().zip(places).map(|(value, place)| if place.is_innovation { *value } else { 0.0 });
-        let lesson = Lesson { workers: &workers, innovation: &innovation.collect::<Vec<_>>(), mean: &mean };
-        let seed = self.step.key.seed;
-        self.kept_mut().learn(seed, &lesson);
+        let innovation: Vec<_> = innovation.collect();
+        self.kept_mut().learn(seed, Lesson::Mean { workers: &workers, innovation: &innovation, mean: &mean });
     }
 }
 
@@ -235,7 +265,7 @@ fn spread(innovation: &[f32], places: &[Place]) -> Vec<f32> {
 }
 
 /// A place outside of the unit is left out.
-fn set(mean: &mut [f32], place: Place, value: f32) {
+pub(crate) fn set(mean: &mut [f32], place: Place, value: f32) {
     if let Some(mean) = mean.get_mut(place.at) {
         *mean = value;
     }

@@ -1,11 +1,13 @@
 #![doc = include_str!("../README.md")]
 
 pub mod adam;
+mod apart;
 pub mod autoencoder;
 mod kept;
 mod layer;
 mod lead;
 mod led;
+pub mod lessons;
 mod product;
 mod rounds;
 mod settings;
@@ -28,6 +30,7 @@ use crate::settings::Lgc;
 /// positions of one worker for all: ScaleCom (Chen et al., NeurIPS 2020).
 pub fn codec() -> OwnCodec {
     let summary = "values that an autoencoder shortens, at coordinates that one worker chooses";
-    let examples = ["x:lgc", "x:lgc:top=0.1,dense_steps=2,train_steps=3,gate=0.9,order=index"];
+    let examples =
+        ["x:lgc", "x:lgc:top=0.1,dense_steps=2,train_steps=3,gate=0.9,order=index", "x:lgc:decoders=4"];
     OwnCodec::linear("lgc", summary, Law::Rounded, Lgc::read).keys(Lgc::KEYS).examples(&examples)
 }

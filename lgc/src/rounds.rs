@@ -6,8 +6,9 @@ use gradwire::rounds::{
 use gradwire::state::StateLen;
 use gradwire::{EncodeError, Grad, LayoutRef, Linear, Memory, Unit};
 
+use crate::autoencoder::Autoencoder;
 use crate::kept::{self, Kept};
-use crate::lead::{HEAD, Head, choose};
+use crate::lead::{HEAD, Head, Place, choose, leader};
 use crate::led::Led;
 use crate::settings::{Lgc, Sizes};
 
@@ -20,17 +21,19 @@ impl Lgc {
     /// The leader's message, where this worker leads.
     fn lead(&self, sizes: Sizes, kept: &Kept<'_>, p: &[u32], words: &mut [u32]) {
         let p: Vec<f32> = p.iter().map(|bits| f32::from_bits(*bits)).collect();
-        let (head, places) = words.split_at_mut(HEAD);
+        let (head, rest) = words.split_at_mut(HEAD);
+        let (places, latent) = rest.split_at_mut(sizes.k);
         let scale = choose(&p, sizes, self.order, places);
         let is_trained = f64::from(kept.counts.trained) >= self.train_steps as f64;
         Head { scale, fingerprint: kept.fingerprint(), is_trained }.write(head);
+        latent.fill(0);
+        if is_trained && !latent.is_empty() {
+            let values: Vec<f32> = places.iter().map(|word| p[Place::of(*word).at] / scale).collect();
+            let trace = Autoencoder::new(kept.params, 0).encode(&values);
+            latent.iter_mut().zip(trace.last()).for_each(|(word, float)| *word = float.to_bits());
+        }
         words.iter_mut().for_each(|word| *word = word.to_le());
     }
-}
-
-/// The place of the worker that leads.
-fn leader(step: &UnitStep<'_>) -> u32 {
-    (step.key.step % u64::from(step.workers)) as u32
 }
 
 /// Writes p = residual + gradient.
@@ -55,12 +58,12 @@ fn conclude_whole(sums: &[f32], workers: u32, mean: &mut [f32], memory: &mut Mem
 }
 
 impl Linear for Lgc {
-    /// Words: p, the leader's message, and a vote and the values of each worker. Floats: all values; or the
-    /// sum of a latent step, and this worker's latent.
+    /// Words: p, the leader's message, and a vote and the values of each worker, or its innovation. Floats:
+    /// all values; or the sum of a latent step, and this worker's latent.
     fn round_scratch_len(&self, _: &LayoutRef<'_>, unit: &Unit, workers: u32) -> LinearScratchLen {
         let (mut words, mut floats) = (unit.len, unit.len);
         if let Some(sizes) = self.sizes(unit.len) {
-            words += HEAD + sizes.k + workers as usize * (sizes.k + 1);
+            words += sizes.message() + workers as usize * sizes.part();
             floats = floats.max(sizes.summed() + sizes.latent);
         }
         LinearScratchLen { words, floats, ints: 0 }
@@ -71,7 +74,7 @@ impl Linear for Lgc {
     }
 
     fn kept_len(&self, _: &LayoutRef<'_>, units: usize) -> StateLen {
-        kept::lengths(units)
+        kept::lengths(units, self.decoders())
     }
 
     fn begin(
@@ -86,12 +89,12 @@ impl Linear for Lgc {
             return Err(EncodeError::LinearScratchTooSmall { needed });
         }
         let memory = memory.ok_or(EncodeError::MemoryIncomplete)?;
-        let kept = Kept::of(memory, unit.id).ok_or(EncodeError::MemoryIncomplete)?;
+        let kept = Kept::of(memory, unit.id, self.decoders()).ok_or(EncodeError::MemoryIncomplete)?;
         let (p, words) = scratch.words.split_at_mut(unit.len);
         correct(grad, memory.residual, unit.start, p)?;
         let (reduction, payload_len) = if let Some(sizes) = self.sizes_in(step) {
             let from = leader(step);
-            let words = &mut words[..HEAD + sizes.k];
+            let words = &mut words[..sizes.message()];
             if step.place == from {
                 self.lead(sizes, &kept, p, words);
             }
@@ -110,7 +113,7 @@ impl Linear for Lgc {
             Reduction::Broadcast { .. } => Payload::Bytes(&mut bytes_of(words)[..round.payload_len]),
             Reduction::Gather => {
                 let sizes = self.sizes(round.unit.len).expect("a unit that is led");
-                Payload::Bytes(&mut bytes_of(&mut words[HEAD + sizes.k..])[..round.payload_len])
+                Payload::Bytes(&mut bytes_of(&mut words[sizes.message()..])[..round.payload_len])
             }
             _ => Payload::F32(&mut scratch.floats[..round.payload_len]),
         }
@@ -129,15 +132,16 @@ impl Linear for Lgc {
             conclude_whole(&scratch.floats[..step.unit.len], step.workers, mean, memory);
             return None;
         };
-        let mut led = Led::new(sizes, step, scratch, memory);
+        let mut led = Led::new(self, sizes, step, scratch, memory);
         match round.reduction {
             Reduction::Broadcast { .. } => Some(led.follow()),
-            Reduction::SumF32 if led.decode(self.gate, mean) => None,
-            Reduction::SumF32 => Some(led.send_values(round.index + 1)),
-            _ => {
+            Reduction::SumF32 if led.decode(mean) => None,
+            Reduction::Gather if led.has_innovations(&round) && led.decode_apart(mean) => None,
+            Reduction::Gather if !led.has_innovations(&round) => {
                 led.conclude(mean);
                 None
             }
+            _ => Some(led.send_values(round.index + 1)),
         }
     }
 }

@@ -4,7 +4,8 @@ mod naive;
 
 use gradwire::{Source, StepKey};
 use gradwire_lgc::adam::Adam;
-use gradwire_lgc::autoencoder::{Autoencoder, PARAMS, initial, latent_len, mean};
+use gradwire_lgc::autoencoder::{Autoencoder, initial, latent_len, mean, params_with};
+use gradwire_lgc::lessons::Lesson;
 
 fn uniform(seed: u64, at: u64) -> f32 {
     let stream = StepKey { seed, step: 0, source: Source::Shared }.stream(0);
@@ -12,8 +13,8 @@ fn uniform(seed: u64, at: u64) -> f32 {
 }
 
 /// With biases that are not zero, so that a bias that is forgotten shows.
-fn parameters() -> Vec<f32> {
-    let weights = initial(|at| uniform(1, at));
+fn parameters(decoders: usize) -> Vec<f32> {
+    let weights = initial(decoders, |at| uniform(1, at));
     weights.iter().zip(0..).map(|(weight, at)| weight + 0.1 * (uniform(2, at) - 0.5)).collect()
 }
 
@@ -43,8 +44,10 @@ const LENS: [usize; 8] = [64, 65, 66, 67, 79, 100, 331, 1000];
 #[test]
 fn it_has_the_parameters_of_the_specification() {
     let (encoder, decoder, output) = (172_996, 43_648, 34);
-    assert_eq!(PARAMS, encoder + decoder + output);
-    assert_eq!(initial(|at| uniform(1, at)).len(), PARAMS);
+    for decoders in [1, 4] {
+        assert_eq!(params_with(decoders), encoder + decoders * (decoder + output));
+        assert_eq!(initial(decoders, |at| uniform(1, at)).len(), params_with(decoders));
+    }
 }
 
 #[test]
@@ -56,29 +59,29 @@ fn a_latent_has_about_a_quarter_of_the_values() {
 
 #[test]
 fn it_encodes_and_decodes_as_the_naive_form_does() {
-    let params = parameters();
-    let (autoencoder, naive) = (Autoencoder::new(&params), wide(&params));
+    let params = parameters(2);
+    let (autoencoder, naive) = (Autoencoder::new(&params, 1), wide(&params));
     for len in LENS {
         let (values, innovation) = (values(4, len), innovation(len));
         let latent = autoencoder.encode(&values);
         assert_eq!(latent.last().len(), latent_len(len));
         assert_near(latent.last(), &naive::encode(&naive, &wide(&values)));
         let decoded = autoencoder.decode(latent.last(), &innovation);
-        assert_near(&decoded.values, &naive::decode(&naive, &wide(latent.last()), &wide(&innovation)));
+        assert_near(&decoded.values, &naive::decode(&naive, 1, &wide(latent.last()), &wide(&innovation)));
     }
 }
 
 #[test]
 fn a_small_change_of_the_latent_changes_the_values_as_predicted() {
-    let params = parameters();
-    let (autoencoder, naive) = (Autoencoder::new(&params), wide(&params));
+    let params = parameters(2);
+    let (autoencoder, naive) = (Autoencoder::new(&params, 1), wide(&params));
     for len in LENS {
         let innovation = innovation(len);
         let (latent, change) = (values(5, latent_len(len)), values(6, latent_len(len)));
         let decoded = autoencoder.decode(&latent, &innovation);
         let moved = |by: f64| {
             let latent: Vec<_> = wide(&latent).iter().zip(wide(&change)).map(|(z, d)| z + by * d).collect();
-            naive::decode(&naive, &latent, &wide(&innovation))
+            naive::decode(&naive, 1, &latent, &wide(&innovation))
         };
         let (after, before) = (moved(1e-7), moved(-1e-7));
         let slopes: Vec<_> =
@@ -89,41 +92,65 @@ fn a_small_change_of_the_latent_changes_the_values_as_predicted() {
     }
 }
 
+/// Compares the gradient of a lesson with finite differences of a naive loss.
+fn assert_slopes(params: &[f32], lesson: Lesson<'_>, naive: impl Fn(&[f64]) -> f64) {
+    let mut grads = vec![0.0; params.len()];
+    let loss = lesson.learn(params, &mut grads);
+    let mut moved = wide(params);
+    assert!((f64::from(loss) - naive(&moved)).abs() < 1e-5 * naive(&moved));
+    let largest = grads.iter().fold(0.0, |largest: f32, grad| largest.max(grad.abs()));
+    // Parameters of every layer, the last ones among them.
+    for at in (0..params.len()).step_by(params.len() / 120).chain(params.len() - 40..params.len()) {
+        let mut at_distance = |by: f64| {
+            moved[at] = f64::from(params[at]) + by;
+            let loss = naive(&moved);
+            moved[at] = f64::from(params[at]);
+            loss
+        };
+        let slope = (at_distance(1e-6) - at_distance(-1e-6)) / 2e-6;
+        let off = (f64::from(grads[at]) - slope).abs();
+        assert!(off < 1e-4 * f64::from(largest), "{lesson:?}, parameter {at}: {}, not {slope}", grads[at]);
+    }
+}
+
 #[test]
-fn the_gradient_is_that_of_finite_differences() {
-    let params = parameters();
+fn the_gradient_of_one_decoder_is_that_of_finite_differences() {
+    let params = parameters(1);
     for (len, workers) in [(64, 1), (67, 3), (100, 2)] {
         let own: Vec<_> = (0..workers).map(|worker| values(10 + worker, len)).collect();
-        let (innovation, target) = (innovation(len), mean(own.iter().map(Vec::as_slice)));
-        let mut grads = vec![0.0; PARAMS];
+        let (innovation, mean) = (innovation(len), mean(own.iter().map(Vec::as_slice)));
         let slices: Vec<_> = own.iter().map(Vec::as_slice).collect();
-        let loss = Autoencoder::new(&params).learn(&slices, &innovation, &target, &mut grads);
+        let lesson = Lesson::Mean { workers: &slices, innovation: &innovation, mean: &mean };
         let own: Vec<_> = own.iter().map(|values| wide(values)).collect();
-        let (innovation, target) = (wide(&innovation), wide(&target));
-        let naive = |params: &[f64]| naive::loss(params, &own, &innovation, &target);
-        let mut moved = wide(&params);
-        assert!((f64::from(loss) - naive(&moved)).abs() < 1e-5 * naive(&moved));
-        let largest = grads.iter().fold(0.0, |largest: f32, grad| largest.max(grad.abs()));
-        // Parameters of every layer, the last ones among them.
-        for at in (0..PARAMS).step_by(1811).chain(PARAMS - 40..PARAMS) {
-            let mut at_distance = |by: f64| {
-                moved[at] = f64::from(params[at]) + by;
-                let loss = naive(&moved);
-                moved[at] = f64::from(params[at]);
-                loss
-            };
-            let slope = (at_distance(1e-6) - at_distance(-1e-6)) / 2e-6;
-            let off = (f64::from(grads[at]) - slope).abs();
-            assert!(off < 1e-4 * f64::from(largest), "{len}, parameter {at}: {}, not {slope}", grads[at]);
-        }
+        let (innovation, mean) = (wide(&innovation), wide(&mean));
+        assert_slopes(&params, lesson, |params| naive::loss(params, &own, &innovation, &mean));
+    }
+}
+
+#[test]
+fn the_gradient_of_a_decoder_for_each_worker_is_that_of_finite_differences() {
+    for (len, workers, decoders, leader) in [(64, 1, 1, 0), (67, 3, 3, 1), (100, 3, 2, 2)] {
+        let params = parameters(decoders);
+        let own: Vec<_> = (0..workers).map(|worker| values(10 + worker, len)).collect();
+        let slices: Vec<_> = own.iter().map(Vec::as_slice).collect();
+        let some = |values: &Vec<f32>| {
+            values.iter().zip(0..).map(|(value, at)| if at % 9 == 4 { *value } else { 0.0 }).collect()
+        };
+        let innovations: Vec<Vec<f32>> = own.iter().map(some).collect();
+        let lesson = Lesson::Each { workers: &slices, innovations: &innovations, leader, decoders };
+        let [own, innovations]: [Vec<Vec<f64>>; 2] =
+            [&own, &innovations].map(|all| all.iter().map(|values| wide(values)).collect());
+        assert_slopes(&params, lesson, |params| {
+            naive::loss_of_each(params, decoders, leader, &own, &innovations)
+        });
     }
 }
 
 /// Losses while it learns values of a few shapes, and the parameters at the end.
 fn train(steps: u32) -> (Vec<f32>, Vec<f32>) {
     const LEN: usize = 128;
-    let mut params = initial(|at| uniform(1, at));
-    let (mut means, mut squares) = (vec![0.0; PARAMS], vec![0.0; PARAMS]);
+    let mut params = initial(1, |at| uniform(1, at));
+    let (mut means, mut squares) = (vec![0.0; params.len()], vec![0.0; params.len()]);
     let mut losses = Vec::new();
     for step in 1..=steps {
         let [place, height] = [0, 1].map(|at| uniform(7, 2 * u64::from(step) + at));
@@ -134,8 +161,9 @@ fn train(steps: u32) -> (Vec<f32>, Vec<f32>) {
             .map(|worker| shape.iter().map(|value| value * (0.8 + 0.2 * worker as f32)).collect())
             .collect();
         let slices: Vec<_> = workers.iter().map(Vec::as_slice).collect();
-        let mut grads = vec![0.0; PARAMS];
-        losses.push(Autoencoder::new(&params).learn(&slices, &[0.0; LEN], &shape, &mut grads));
+        let mut grads = vec![0.0; params.len()];
+        let lesson = Lesson::Mean { workers: &slices, innovation: &[0.0; LEN], mean: &shape };
+        losses.push(lesson.learn(&params, &mut grads));
         Adam { means: &mut means, squares: &mut squares }.step(&mut params, &grads, step, 1e-3);
     }
     (losses, params)

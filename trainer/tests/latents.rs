@@ -23,7 +23,10 @@ fn params_hash(folder: &Path, run: &str) -> Value {
 }
 
 /// Four dense steps, six that train, and then latents, where the gate lets nearly everything pass.
-const CODEC: &str = "x:lgc:top=0.1,dense_steps=4,train_steps=6,gate=0.99";
+const CODECS: [&str; 2] = [
+    "x:lgc:top=0.1,dense_steps=4,train_steps=6,gate=0.99",
+    "x:lgc:top=0.1,dense_steps=4,train_steps=6,gate=0.99,decoders=4",
+];
 
 #[test]
 fn it_is_listed_and_explained() {
@@ -36,14 +39,17 @@ fn it_is_listed_and_explained() {
 
 #[test]
 fn a_run_says_when_latents_carry_it_and_resumes_to_the_same_bits() {
-    let folder = tempfile::tempdir().unwrap();
-    let train = ["train", "--model", "mlp", "--hidden", "16", "--workers", "4", "--codec", CODEC];
-    let train = [&train[..], &["--checkpoint-every", "4", "--out"]].concat();
-    let (_, told) = done(folder.path(), &[&train[..], &["whole", "--steps", "24"]].concat());
-    assert!(told.contains("step 10: the decoded mean of unit 0 lacks"), "{told}");
-    for (name, steps) in [("dense", "4"), ("training", "8"), ("latents", "16")] {
-        done(folder.path(), &[&train[..], &[name, "--steps", steps]].concat());
-        done(folder.path(), &["train", "--resume", name, "--steps", "24"]);
-        assert_eq!(params_hash(folder.path(), name), params_hash(folder.path(), "whole"), "{name}");
+    for codec in CODECS {
+        let folder = tempfile::tempdir().unwrap();
+        let train = ["train", "--model", "mlp", "--hidden", "16", "--workers", "4", "--codec", codec];
+        let train = [&train[..], &["--checkpoint-every", "4", "--out"]].concat();
+        let (_, told) = done(folder.path(), &[&train[..], &["whole", "--steps", "24"]].concat());
+        assert!(told.contains("step 10: the decoded mean of unit 0 lacks"), "{codec}: {told}");
+        for (name, steps) in [("dense", "4"), ("training", "8"), ("latents", "16")] {
+            done(folder.path(), &[&train[..], &[name, "--steps", steps]].concat());
+            done(folder.path(), &["train", "--resume", name, "--steps", "24"]);
+            let [resumed, whole] = [name, "whole"].map(|run| params_hash(folder.path(), run));
+            assert_eq!(resumed, whole, "{codec}: {name}");
+        }
     }
 }

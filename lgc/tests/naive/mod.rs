@@ -57,9 +57,11 @@ pub(crate) fn encode(params: &[f64], values: &[f64]) -> Vec<f64> {
     (0..signal[0].len()).flat_map(|x| signal.iter().map(move |channel| channel[x])).collect()
 }
 
-/// The values of a latent.
-pub(crate) fn decode(params: &[f64], latent: &[f64], innovation: &[f64]) -> Vec<f64> {
-    let params = &params[ENCODER.iter().map(|kind| params_of(*kind)).sum()..];
+/// The values of a latent, by the decoder of that number.
+pub(crate) fn decode(params: &[f64], number: usize, latent: &[f64], innovation: &[f64]) -> Vec<f64> {
+    let [encoder, decoder]: [usize; 2] =
+        [&ENCODER[..], &DECODER[..]].map(|layers| layers.iter().map(|kind| params_of(*kind)).sum());
+    let params = &params[encoder + number * (decoder + 34)..][..decoder + 34];
     let latent = (0..4).map(|channel| latent.iter().skip(channel).step_by(4).copied().collect()).collect();
     let made = layers(params, &DECODER, latent);
     let [output @ .., bias] = &params[DECODER.iter().map(|kind| params_of(*kind)).sum()..] else { panic!() };
@@ -77,6 +79,30 @@ pub(crate) fn loss(params: &[f64], workers: &[Vec<f64>], innovation: &[f64], tar
     let mean: Vec<f64> = (0..latents[0].len())
         .map(|at| latents.iter().map(|latent| latent[at]).sum::<f64>() / latents.len() as f64)
         .collect();
-    let made = decode(params, &mean, innovation);
-    made.iter().zip(target).map(|(made, value)| (made - value).powi(2)).sum::<f64>() / target.len() as f64
+    let made = decode(params, 0, &mean, innovation);
+    mean_square(&made, target)
+}
+
+fn mean_square(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f64>() / b.len() as f64
+}
+
+/// Half of what the values decoded from the leader's latent lack, a decoder for each worker, and half of what
+/// the latents of any two workers differ by.
+pub(crate) fn loss_of_each(
+    params: &[f64],
+    decoders: usize,
+    leader: usize,
+    workers: &[Vec<f64>],
+    innovations: &[Vec<f64>],
+) -> f64 {
+    let latents: Vec<_> = workers.iter().map(|values| encode(params, values)).collect();
+    let mut loss = 0.0;
+    for (i, values) in workers.iter().enumerate() {
+        loss += mean_square(&decode(params, i % decoders, &latents[leader], &innovations[i]), values) / 2.0;
+        for j in (0..workers.len()).filter(|j| *j != i) {
+            loss += mean_square(&latents[i], &latents[j]) / 2.0;
+        }
+    }
+    loss
 }
