@@ -132,6 +132,7 @@ fn processes_take_every_other_way_to_a_mean_as_threads_do() {
         (3, "powersgd:rank=2,start=3", &[]),
         (3, "sharedk:density=0.01", &[]),
         (3, "sketch:density=0.02", &[]),
+        (3, "sketch:density=0.02,moments=amsgrad", &[]),
         (2, "powersgd:rank=1", &["--exchange", "tree", "--wire", "bf16"]),
         (3, "dpsgd", &["--topology", "ring"]),
         (3, "dpsgd", &["--topology", "complete"]),

@@ -103,7 +103,9 @@ pub enum Law {
     /// kept = fl(p − sent), with one rounding a coordinate. For codecs whose values may be so much larger
     /// than p that the difference is not an f32. Giving back what was sent restores p within 2⁻²³·(|p| +
     /// |sent|). An encode that fails still changes nothing. Of a linear codec whose workers send no values of
-    /// their own, what all sent is the mean; a worker that gives up its rounds still keeps p, bit for bit.
+    /// their own, what all sent is the mean; a worker that gives up its rounds still keeps p, bit for bit. Of
+    /// one that [divides the mean](crate::codecs::SketchError::Divided), it is the mean before the division,
+    /// and what its momentum has not sent yet is kept, too.
     Rounded,
     /// Nothing may be kept: what is sent is unbiased, or rounded so that the error is not an f32. A memory is
     /// refused.

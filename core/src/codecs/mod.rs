@@ -39,7 +39,7 @@ pub use randomk::{Estimator, RandomK};
 pub use redsync::Redsync;
 pub use sharedk::{SharedBy, SharedK, SketchSize};
 pub use sidco::{Fit, Sidco};
-pub use sketch::{Sketch, SketchError};
+pub use sketch::{AmsGrad, Sketch, SketchError};
 pub use threshold::Threshold;
 pub use topk::TopK;
 

@@ -5,6 +5,7 @@
 //! Where a choice is the encoder's (which codebook, which frequency table), the documented rule is followed,
 //! so that frames are equal byte for byte.
 
+pub mod amsgrad;
 pub mod bits;
 pub mod checksum;
 pub mod classes;

@@ -58,6 +58,7 @@ fn a_server_and_three_workers_end_with_the_parameters_of_the_run_in_one_process(
         ("topk:density=0.05", "sgd", "topk:density=0.05"),
         // No frames: the server reduces payloads, in one round or in several.
         ("sketch", "sgd", "none"),
+        ("sketch:moments=amsgrad", "sgd", "none"),
         ("powersgd:rank=2", "sgd", "none"),
         ("sharedk:density=0.05", "sgd", "none"),
     ];

@@ -70,7 +70,7 @@ fn timeless(metrics: &[Metrics]) -> Vec<Metrics> {
 type Change = fn(&mut Settings);
 
 /// Every kind of memory, optimizer, schedule and controller.
-fn cases() -> [(&'static str, Change); 48] {
+fn cases() -> [(&'static str, Change); 49] {
     let momentum = |settings: &mut Settings| settings.momentum = Some(0.9);
     let adamw = |settings: &mut Settings| settings.optimizer = Some(OptimizerKind::Adamw);
     let updates = |settings: &mut Settings| {
@@ -177,6 +177,7 @@ fn cases() -> [(&'static str, Change); 48] {
         ("sharedk:density=0.01,by=leader", momentum),
         ("sketch:density=0.02", schedule),
         ("sketch:density=0.05,cells=0.4,error=workers", momentum),
+        ("sketch:density=0.05,cells=0.9,moments=amsgrad", schedule),
         ("bf16:memory=ef", |_| ()),
         ("dgc:density=0.02", schedule),
         ("dpsgd", momentum),

@@ -19,7 +19,7 @@ use gradwire_transports::{
 use crate::common::forward::forward_to;
 
 /// Every kind of codec, by every route that has a pipeline.
-const CASES: [(&str, Route); 17] = [
+const CASES: [(&str, Route); 18] = [
     ("topk:density=0.05,unit=tensor", Route::AllGather),
     ("qsgd:bits=4,bucket=64,unit=tensor,dense_1d=true", Route::AllGather),
     ("threshold:value=1.5,unit=tensor", Route::AllGather),
@@ -37,6 +37,7 @@ const CASES: [(&str, Route); 17] = [
     ("sharedk:density=0.01,unit=tensor", RING),
     ("sharedk:density=0.01,by=leader,unit=tensor", RING),
     ("sketch:density=0.05,cells=0.5,rows=3,error=workers,unit=tensor", RING),
+    ("sketch:density=0.05,cells=0.5,rows=3,moments=amsgrad,unit=tensor", RING),
 ];
 const RING: Route = Route::AllReduce { wire: Wire::F32 };
 
