@@ -17,6 +17,8 @@ MOST_STEPS = 300
 
 # Three rates for each kind of step; where the best is at an end, the next one too, up to so many.
 RATES = {"sgd": (0.3, 0.15, 0.6), "momentum": (0.03, 0.015, 0.06), "adamw": (0.003, 0.0015, 0.006)}
+# AMSGrad's second moments have a floor, which makes most steps shorter than Adam's.
+RATES["amsgrad"] = (0.006, 0.003, 0.012)
 FACTOR, MOST_RATES = 2, 4
 # Rates are chosen with this seed, which is not one of those that are reported.
 TUNING_SEED, SEEDS = 1, (11, 12, 13)
@@ -74,16 +76,23 @@ class Method:
         return self.option("--local-steps", 1)
 
     @property
+    def sends_steps(self):
+        """Whether the mean is the step of an optimizer, so that it is no estimate of a gradient."""
+        return "moments" in self.keys
+
+    @property
     def kind_of_step(self):
         """Which rates it is tried with."""
         if "adamw" in self.option("--optimizer", ""):
             return "adamw"
+        if self.sends_steps:
+            return "amsgrad"
         has_own = self.codec_name == "dgc" or "momentum" in self.keys
         return "momentum" if has_own or "--momentum" in self.options else "sgd"
 
     def dense(self):
         """What it is compared with: dense training with its optimizer, the momentum of DGC included."""
-        return {"sgd": DENSE, "momentum": DENSE_MOMENTUM, "adamw": DENSE_ADAMW}[self.kind_of_step]
+        return {"sgd": DENSE, "momentum": DENSE_MOMENTUM, "adamw": DENSE_ADAMW, "amsgrad": DENSE_ADAMW}[self.kind_of_step]
 
 
 DENSE = Method("none", weak="the most bytes", source="")
@@ -98,6 +107,7 @@ REFERENCE = Method(
 
 TOPK, QSGD, MAXNORM = REFERENCE.source, "Alistarh et al., arXiv 1610.02132", "Mao et al., arXiv 2109.12497"
 TERNGRAD, DGC = "Wen et al., arXiv 1705.07878", "Lin et al., arXiv 1712.01887"
+AMSGRAD = "Xian et al., arXiv 2210.07454"
 FETCHSGD = "Rothchild et al., arXiv 2007.07682"
 CHOCO = "Koloskova et al., arXiv 1902.00340"
 POWERSGD, POWERGOSSIP = "Vogels et al., arXiv 1905.13727", "Vogels et al., arXiv 2008.01425"
@@ -134,6 +144,9 @@ METHODS = [
     Method("sharedk:density=0.01,by=leader", weak="misses what only the sum shows; three rounds of messages", source="CLT-k, Chen et al., NeurIPS 2020"),
     Method("sketch:density=0.01,cells=0.2,momentum=0.9", weak="collisions; a cell that is emptied forgets what else was in it; owns the momentum; not with AdamW", source=FETCHSGD),
     Method("sketch:density=0.01,cells=0.2,error=workers", weak="collisions: values are estimates", source="near to arXiv 1903.04488"),
+    Method("sketch:density=0.01,cells=0.2,error=workers,decay=0.5", weak="as without the decay, and what waits is half forgotten in each step", source=HERE),
+    Method("sketch:density=0.01,cells=0.2,moments=amsgrad", weak="collisions: values are estimates; four floats kept of each coordinate; owns the optimizer's step", source=AMSGRAD),
+    Method("sketch:density=0.01,cells=0.2,moments=amsgrad,decay=0.5", weak="as without the decay, and what waits is half forgotten in each step", source=f"{AMSGRAD}; decay {HERE}"),
     Method("qsgd:bits=8", weak="gathered: bytes grow with the workers; coding levels takes time", source=QSGD),
     Method("qsgd:bits=4", weak="gathered: bytes grow with the workers; coding levels takes time", source=QSGD),
     Method("qsgd:bits=2", weak="much noise", source=QSGD),

@@ -40,7 +40,7 @@ def colour(method):
 def errors(report):
     """Method, bits and error on residuals."""
     found = [(method, report.bits(method), report.error(method)) for method in METHODS]
-    return [(method, bits[1], error[1]) for method, bits, error in found if len(bits) > 1 and error[1] <= MOST_ERROR]
+    return [(method, bits[1], error[1]) for method, bits, error in found if len(error) > 1 and error[1] <= MOST_ERROR]
 
 
 def accuracies(report):
