@@ -204,8 +204,8 @@ pub trait EncodeBody: ParseBody {
         0
     }
 
-    /// Writes the body of a unit with these values, all of them finite, to the front of `out`, which has
-    /// [`max_body_bytes`](Self::max_body_bytes), and returns its bytes.
+    /// Writes the body of a unit with these values, all of them finite, to the front of `out`, and returns
+    /// its bytes. `out` has [`max_body_bytes`](Self::max_body_bytes), all of them 0.
     ///
     /// # Errors
     /// Why these values cannot be sent. Nothing has changed then, because memories change only after all

@@ -1,5 +1,5 @@
 //! The program `trainer` with two more codecs. Every command takes their spellings: `cargo run --release -p
-//! own-codec -- compare --codecs none x:dice x:window:density=0.1`.
+//! own-codec -- compare --codec none x:dice x:window:density=0.1`.
 
 mod dice;
 mod window;
