@@ -36,20 +36,21 @@ pub(crate) fn exchange(error: names::ExchangeError) -> PyErr {
 }
 
 pub(crate) fn encode(error: names::EncodeError) -> PyErr {
-    let raised = EncodeError::new_err(error.to_string());
-    if matches!(error, names::EncodeError::Experiment { .. }) { caused(raised) } else { raised }
+    let own_codec = matches!(error, names::EncodeError::Experiment { .. });
+    raise(error.to_string(), own_codec, EncodeError::new_err)
 }
 
 pub(crate) fn decode(error: names::DecodeError) -> PyErr {
-    let raised = DecodeError::new_err(error.to_string());
-    if matches!(error, names::DecodeError::Experiment { .. }) { caused(raised) } else { raised }
+    let own_codec = matches!(error, names::DecodeError::Experiment { .. });
+    raise(error.to_string(), own_codec, DecodeError::new_err)
 }
 
-/// With the exception that a codec in Python raised, if it is to blame, as `__cause__`.
-fn caused(raised: PyErr) -> PyErr {
-    if let Some(cause) = own::take_raised() {
-        Python::attach(|py| raised.set_cause(py, Some(cause)));
-    }
+/// An error with this text. If a codec in Python is to blame, its exception is the `__cause__`, and in the
+/// text as well: the text is all of it that other ranks get.
+fn raise(text: String, own_codec: bool, new: fn(String) -> PyErr) -> PyErr {
+    let Some(cause) = own_codec.then(own::take_raised).flatten() else { return new(text) };
+    let raised = new(format!("{text}: {cause}"));
+    Python::attach(|py| raised.set_cause(py, Some(cause)));
     raised
 }
 

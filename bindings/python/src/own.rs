@@ -43,11 +43,13 @@ const HEAD_BYTES: usize = 8;
 ///
 /// ``number`` is that of the codec in its frames, from 0xf0 to 0xfe; all ranks need the same. ``law`` says
 /// what is kept in the memory: ``'exact'`` or ``'rounded'`` is what was there less what is decoded, exactly
-/// or rounded once; ``'none'`` keeps nothing. ``keys`` are names with their defaults, ``'block=64 mode'``,
-/// and ``density`` adds that key. The first of ``examples`` says how frames in files are read.
+/// or rounded once; ``'none'`` keeps nothing. ``keys`` are names with their defaults, ``'block=64 mode'``;
+/// one without is passed only if it is spelled. ``density`` adds that key. The first of ``examples`` says how
+/// frames in files are read.
 ///
 /// What an exception interrupts changes nothing. The exception is the ``__cause__`` of the
-/// :class:`EncodeError` or :class:`DecodeError`; one with an attribute ``index`` names the coordinate.
+/// :class:`EncodeError` or :class:`DecodeError`, and its text is in theirs; one with an attribute ``index``
+/// names the coordinate.
 ///
 /// >>> import numpy as np
 /// >>> import gradwire

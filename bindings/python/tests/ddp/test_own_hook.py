@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-import own_codecs  # noqa: F401  registers them, also in the process of each rank
+import numpy as np
+import own_codecs  # registers them, also in the process of each rank
 from ranks import Net, Raised, ddp, loss_of, results, run
 from test_means import all_recorded, check, spelled
 
@@ -26,6 +27,24 @@ def test_the_hook_gives_the_means_that_numpy_gives() -> None:
     for spelling in SPELLINGS:
         codec = spelled(spelling)
         check(codec, [one[spelling] for one in found])
+
+
+class Late(own_codecs.Blocks):
+    """Raises in the third step, at the rank in its key."""
+
+    def __init__(self, rank: str) -> None:
+        super().__init__("8")
+        self.rank = int(rank)
+
+    def encode(self, values: np.ndarray, source: gradwire.UnitSource) -> bytes:
+        import torch.distributed as dist
+
+        if source.step == 2 and dist.get_rank() == self.rank:
+            raise ValueError(f"only rank {self.rank} has this")
+        return super().encode(values, source)
+
+
+gradwire.register("late", Late, number=0xF5, keys="rank=9")
 
 
 def trained(rank: int, world: int, codec: str, rules: dict[str, str] | None) -> dict[str, Any]:
@@ -58,3 +77,10 @@ def test_an_exception_in_the_codec_ends_the_step_at_every_rank_with_its_text() -
     for one in run(2, trained, "x:first:density=1,most=0.000001", None):
         assert isinstance(one, Raised), one
         assert "more than 1e-06" in one.trace, one.trace
+
+
+def test_the_other_ranks_read_what_a_codec_raised() -> None:
+    for one, name in zip(run(2, trained, "x:late:rank=1", None), ["PeerFailedError", "EncodeError"], strict=True):
+        assert isinstance(one, Raised), one
+        assert one.name == name, one
+        assert one.text.endswith("ValueError: only rank 1 has this"), one.text
