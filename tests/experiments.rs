@@ -308,6 +308,9 @@ fn readers_without_the_parser_refuse_an_experiment_and_those_with_it_read_all_ot
     let codec = Experimental(Peaks::default());
     let frame = encode(&codec, Grad::F32(&values(1, layout().len())), None, 0).unwrap();
     let unknown = DecodeError::UnknownCodec(NUMBER);
+    let told = "unknown codec 0xf3: of another crate or of Python, and not registered here";
+    assert_eq!(unknown.to_string(), told);
+    assert_eq!(DecodeError::UnknownCodec(0xef).to_string(), "unknown codec 239");
     assert_eq!(Header::parse(&frame), Err(unknown));
     assert_eq!(Header::parse_with(&frame, codec.parser()).unwrap().codec, codec.id());
     assert_eq!(parse(&frame, None, &limits(), |_| ()), Err(unknown));

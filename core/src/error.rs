@@ -1,5 +1,6 @@
 //! What can go wrong while encoding and while decoding. Both errors are small, `Copy`, and carry no heap.
 
+use crate::wire::ids::Experiment;
 use core::fmt;
 
 /// Why a gradient could not be encoded. Whatever the variant, codec and memory are as they were before the
@@ -295,6 +296,9 @@ impl fmt::Display for DecodeError {
             Self::TrailingBytes => f.write_str("trailing bytes or padding bits behind a section"),
             Self::Truncated { needed, actual } => {
                 write!(f, "truncated: {needed} bytes are needed, {actual} are left")
+            }
+            Self::UnknownCodec(id) if Experiment::new(id).is_some() => {
+                write!(f, "unknown codec {id:#04x}: of another crate or of Python, and not registered here")
             }
             Self::UnknownCodec(id) => write!(f, "unknown codec {id}"),
             Self::UnknownFlag(flags) => write!(f, "unknown flag or reserved bit in {flags:#06x}"),
