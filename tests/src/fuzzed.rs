@@ -126,7 +126,7 @@ fn matrix(len: usize, width: usize) -> [Vec<usize>; 2] {
 
 /// Rounds of up to four workers over gradients and residuals of `data`. All end with the same mean; a worker
 /// that gives up keeps residual + gradient, bit for bit; and one worker alone keeps that, less what it sent,
-/// unless it sends steps.
+/// unless it sends steps, or what it keeps is filtered.
 ///
 /// # Panics
 /// When the codec is not linear, or a law does not hold.
@@ -172,8 +172,8 @@ pub fn agree_in_rounds(spec: &Spec, data: &[u8]) {
     for (given_up, p) in given_up.iter().zip(&p) {
         assert_eq!(bits(given_up), bits(p), "who gives up keeps everything");
     }
-    let sends_steps = spec.codec.accumulates_steps();
-    let (1, false, Some(kept)) = (workers, sends_steps, kept.first()) else { return };
+    let sends_or_filters = spec.codec.accumulates_steps() || spec.codec.capabilities().law == Law::Filtered;
+    let (1, false, Some(kept)) = (workers, sends_or_filters, kept.first()) else { return };
     for (at, ((kept, sent), p)) in kept.iter().zip(&mean).zip(&p[0]).enumerate() {
         assert_eq!(*kept, p - sent, "{at}: {sent} sent of {p}");
     }

@@ -131,6 +131,7 @@ fn processes_take_every_other_way_to_a_mean_as_threads_do() {
         (3, "maxnorm:bits=4,density=0.1", &[]),
         (3, "powersgd:rank=2,start=3", &[]),
         (3, "sharedk:density=0.01", &[]),
+        (3, "sharedk:density=0.01,by=leader,feedback=ef21", &[]),
         (3, "sketch:density=0.02", &[]),
         (3, "sketch:density=0.02,moments=amsgrad", &[]),
         (2, "powersgd:rank=1", &["--exchange", "tree", "--wire", "bf16"]),

@@ -444,7 +444,7 @@ impl Described for Own {
 
     fn default_memory(&self) -> MemoryChoice {
         match self.law() {
-            Law::Exact | Law::Rounded => MemoryChoice::ErrorFeedback,
+            Law::Exact | Law::Rounded | Law::Filtered => MemoryChoice::ErrorFeedback,
             Law::NotKept => MemoryChoice::None,
             Law::State => MemoryChoice::State,
         }

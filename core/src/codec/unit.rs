@@ -107,11 +107,15 @@ pub enum Law {
     /// one that [divides the mean](crate::codecs::SketchError::Divided), it is the mean before the division,
     /// and what its momentum has not sent yet is kept, too.
     Rounded,
+    /// kept = a part of what was kept before, and a part of p − sent: a filter, so sent + kept is not p. A
+    /// worker that gives up its rounds still keeps p, bit for bit. For linear codecs.
+    Filtered,
     /// Nothing may be kept: what is sent is unbiased, or rounded so that the error is not an f32. A memory is
     /// refused.
     NotKept,
     /// Nothing that is not sent is kept by coordinate, but the codec has a state of its own in
-    /// [arrays](crate::Memory::arrays), such as a momentum or a sketch. The residual stays 0, and nothing is
+    /// [arrays](crate::Memory::arrays), such as a momentum, a sketch or an estimate of the
+    /// gradient. The residual stays 0, and nothing is
     /// given back. For linear codecs.
     State,
 }

@@ -37,7 +37,7 @@ pub use powersgd::PowerSgdByUnit;
 pub use qsgd::{Cutoff, EntropyChoice, LevelBits, Norm, Qsgd};
 pub use randomk::{Estimator, RandomK};
 pub use redsync::Redsync;
-pub use sharedk::{SharedBy, SharedK, SketchSize};
+pub use sharedk::{SharedBy, SharedFeedback, SharedK, SketchSize};
 pub use sidco::{Fit, Sidco};
 pub use sketch::{AmsGrad, Sketch, SketchError};
 pub use threshold::Threshold;

@@ -32,11 +32,13 @@ pub const KEYS: &[KeyEntry] = &[
     entry("entropy", "how levels are coded"),
     entry("error", "who keeps what was not sent: the `sketch`, or the `workers`"),
     entry("estimator", "whether the mean is unbiased, or what is kept shrinks"),
+    entry("feedback", "what workers keep: the `residual`, or an estimate that they correct (`ef21`)"),
     entry("fit", "the distribution that is fitted to the magnitudes"),
     entry("floor", "what a mean of squares is at first, and the least that it counts as"),
     entry("index", "how positions are coded"),
     entry("iterations", "rounds of a step, each one of a power iteration"),
     entry("levels", "levels of each sign, where `bits` does not say it"),
+    entry("lowpass", "how much of a new residual replaces the old one: a factor"),
     entry("max_packet_bytes", "the largest packet, if a gradient is to be several frames"),
     entry(
         "memory",

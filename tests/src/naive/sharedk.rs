@@ -1,10 +1,10 @@
 //! Coordinates that all workers share, found by a count-sketch of the sum or by one of them, coordinate by
-//! coordinate.
+//! coordinate; and what workers keep.
 
 use super::draws::{Draws, Purpose};
 use super::encode::{count, largest};
 use super::sketch::{estimates, keys, sketch, sum};
-use gradwire::codecs::{SharedBy, SharedK, SketchSize};
+use gradwire::codecs::{SharedBy, SharedFeedback, SharedK, SketchSize};
 use gradwire::{Source, StepKey};
 
 /// Cells of one row.
@@ -64,4 +64,57 @@ pub fn step(codec: &SharedK, key: StepKey, unit: u32, p: &[Vec<f32>]) -> (Vec<f3
     let mut mean = vec![0.0; n];
     sent.iter().for_each(|&at| mean[found[at]] = sums[at] / p.len() as f32);
     (mean, sent.into_iter().map(|at| found[at]).collect())
+}
+
+/// What one worker keeps of one unit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kept {
+    /// With a residual: what was not sent, filtered.
+    pub residual: Vec<f32>,
+    /// With an estimate: v.
+    pub momentum: Vec<f32>,
+    /// h
+    pub estimate: Vec<f32>,
+    /// H
+    pub mean: Vec<f32>,
+}
+
+impl Kept {
+    /// Before the first step.
+    #[must_use]
+    pub fn new(n: usize) -> Self {
+        let zeros = || vec![0.0; n];
+        Self { residual: zeros(), momentum: zeros(), estimate: zeros(), mean: zeros() }
+    }
+
+    /// The values of a step, whose coordinates are chosen and summed.
+    #[must_use]
+    pub fn values(&mut self, feedback: SharedFeedback, grad: &[f32]) -> Vec<f32> {
+        let SharedFeedback::Estimate { momentum } = feedback else {
+            return self.residual.iter().zip(grad).map(|(m, g)| m + g).collect();
+        };
+        for (v, g) in self.momentum.iter_mut().zip(grad) {
+            *v = if momentum == 0.0 { *g } else { momentum * *v + (1.0 - momentum) * g };
+        }
+        self.momentum.iter().zip(&self.estimate).map(|(v, h)| v - h).collect()
+    }
+
+    /// What the step makes of the values, of the coordinates that were sent and of their mean: its own mean.
+    #[must_use]
+    pub fn finish(&mut self, feedback: SharedFeedback, p: &[f32], sent: &[usize], mean: &[f32]) -> Vec<f32> {
+        match feedback {
+            SharedFeedback::Residual { lowpass } => {
+                for (at, m) in self.residual.iter_mut().enumerate() {
+                    let rest = if sent.contains(&at) { 0.0 } else { p[at] };
+                    *m = if lowpass == 1.0 { rest } else { (1.0 - lowpass) * *m + lowpass * rest };
+                }
+                mean.to_vec()
+            }
+            SharedFeedback::Estimate { .. } => {
+                sent.iter().for_each(|&at| self.estimate[at] += p[at]);
+                sent.iter().for_each(|&at| self.mean[at] += mean[at]);
+                self.mean.clone()
+            }
+        }
+    }
 }

@@ -61,6 +61,7 @@ fn a_server_and_three_workers_end_with_the_parameters_of_the_run_in_one_process(
         ("sketch:moments=amsgrad", "sgd", "none"),
         ("powersgd:rank=2", "sgd", "none"),
         ("sharedk:density=0.05", "sgd", "none"),
+        ("sharedk:density=0.05,feedback=ef21", "sgd", "none"),
     ];
     for (codec, optimizer, downlink) in cases {
         let run = ["--codec", codec, "--optimizer", optimizer, "--steps", "40", "--downlink", downlink];

@@ -70,7 +70,7 @@ fn timeless(metrics: &[Metrics]) -> Vec<Metrics> {
 type Change = fn(&mut Settings);
 
 /// Every kind of memory, optimizer, schedule and controller.
-fn cases() -> [(&'static str, Change); 49] {
+fn cases() -> [(&'static str, Change); 51] {
     let momentum = |settings: &mut Settings| settings.momentum = Some(0.9);
     let adamw = |settings: &mut Settings| settings.optimizer = Some(OptimizerKind::Adamw);
     let updates = |settings: &mut Settings| {
@@ -175,6 +175,8 @@ fn cases() -> [(&'static str, Change); 49] {
         ("powersgd:rank=2,start=3", momentum),
         ("sharedk:density=0.01", schedule),
         ("sharedk:density=0.01,by=leader", momentum),
+        ("sharedk:density=0.01,by=leader,lowpass=0.25", momentum),
+        ("sharedk:density=0.01,feedback=ef21,momentum=0.5", schedule),
         ("sketch:density=0.02", schedule),
         ("sketch:density=0.05,cells=0.4,error=workers", momentum),
         ("sketch:density=0.05,cells=0.9,moments=amsgrad", schedule),

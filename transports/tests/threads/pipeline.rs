@@ -36,6 +36,7 @@ const CASES: [(&str, Route); 18] = [
     ("powersgd:rank=2,unit=tensor", RING),
     ("sharedk:density=0.01,unit=tensor", RING),
     ("sharedk:density=0.01,by=leader,unit=tensor", RING),
+    ("sharedk:density=0.01,by=leader,lowpass=0.25,unit=tensor", RING),
     ("sketch:density=0.05,cells=0.5,rows=3,error=workers,unit=tensor", RING),
     ("sketch:density=0.05,cells=0.5,rows=3,moments=amsgrad,unit=tensor", RING),
 ];

@@ -15,12 +15,14 @@ use crate::common::led;
 const STEPS: u64 = 5;
 /// In this step the last rank has no gradient.
 const BAD: u64 = 2;
-const CODECS: [&str; 6] = [
+const CODECS: [&str; 8] = [
     "powersgd:rank=2",
     "powersgd:rank=1,unit=tensor",
     "maxnorm:bits=4+8,unit=tensor",
     "sharedk:density=0.05,candidates=2",
     "sharedk:density=0.1,by=leader,unit=tensor",
+    "sharedk:density=0.05,by=leader,lowpass=0.25",
+    "sharedk:density=0.05,feedback=ef21,momentum=0.5,unit=tensor",
     "x:led",
 ];
 

@@ -1,5 +1,4 @@
-//! Sketches, and moments of what they say, that all ranks keep alike: over threads, and after a step that
-//! failed.
+//! Sketches, moments and means that all ranks keep alike: over threads, and after a step that failed.
 
 use std::thread;
 use std::time::Duration;
@@ -11,13 +10,23 @@ use gradwire_transports::exchange::{Exchange, Route};
 use gradwire_transports::local::LocalTransport;
 use gradwire_transports::{Deadline, Transport, local};
 
-/// Those of sketches, and those of AMSGrad. Only the last is not the same at all ranks.
-const ARRAYS: [&str; 5] = [
+/// What ranks keep: first what is the same at all of them.
+const ARRAYS: [&str; 8] = [
     "sketched error",
     "sketched momentum",
     "mean of squares",
     "largest mean of squares",
+    "mean of estimates",
     "mean of gradients",
+    "estimate",
+    "momentum",
+];
+/// Spellings, and how many of their arrays are the same at all ranks.
+const CASES: [(&str, usize); 4] = [
+    ("sketch:density=0.02", 2),
+    ("sketch:cells=0.4,rows=2,momentum=0,unit=tensor", 1),
+    ("sharedk:density=0.02,feedback=ef21,momentum=0.5", 1),
+    ("sharedk:density=0.05,by=leader,feedback=ef21,momentum=0,unit=tensor", 1),
 ];
 const STEPS: [u64; 6] = [0, 1, 2, 3, 4, 5];
 /// In this step one rank has no gradient.
@@ -71,9 +80,9 @@ fn on_threads(spelling: &str, route: &Route, steps: &[u64]) -> Vec<Vec<Vec<Vec<u
 }
 
 #[test]
-fn all_ranks_keep_the_same_sketches_and_a_failed_step_leaves_them_as_they_were() {
+fn all_ranks_keep_the_same_and_a_failed_step_leaves_it_as_it_was() {
     let wire = Wire::F32;
-    for spelling in ["sketch:density=0.02", "sketch:cells=0.4,rows=2,momentum=0,unit=tensor"] {
+    for (spelling, alike) in CASES {
         for route in [Route::AllReduce { wire }, Route::Tree { wire }, Route::Owners { wire }] {
             let seen = on_threads(spelling, &route, &STEPS);
             let without: Vec<u64> = STEPS.into_iter().filter(|&step| step != BAD).collect();
@@ -81,11 +90,12 @@ fn all_ranks_keep_the_same_sketches_and_a_failed_step_leaves_them_as_they_were()
             for (rank, (mut seen, undisturbed)) in seen.iter().cloned().zip(undisturbed).enumerate() {
                 let before = &seen[BAD as usize - 1][1..];
                 assert_eq!(seen[BAD as usize][1..], *before, "{spelling}, {route:?}: rank {rank}");
-                assert!(before[0].iter().any(|&cell| cell != 0), "{spelling}: the sketch holds something");
+                assert!(before[0].iter().any(|&cell| cell != 0), "{spelling}: nothing is kept");
                 seen.remove(BAD as usize);
                 assert!(seen == undisturbed, "{spelling}, {route:?}: rank {rank}");
             }
-            assert!(seen.windows(2).all(|pair| pair[0][5] == pair[1][5]), "{spelling}, {route:?}");
+            let last = |of: &[Vec<Vec<u32>>]| of[5][..=alike].to_vec();
+            assert!(seen.windows(2).all(|pair| last(&pair[0]) == last(&pair[1])), "{spelling}, {route:?}");
         }
     }
 }

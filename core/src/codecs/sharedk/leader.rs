@@ -1,10 +1,9 @@
 //! Coordinates that one worker chooses for all.
 
-use super::conclude;
+use super::feedback::End;
 use crate::codec::{Reduction, Round};
 use crate::codecs::topk::radix_cut;
 use crate::gradient::unit::Unit;
-use crate::memory::Memory;
 use crate::rng::key::StepKey;
 use crate::scratch::{LinearScratch, LinearScratchLen};
 
@@ -54,9 +53,7 @@ impl Led {
         &self,
         round: Round,
         scratch: &mut LinearScratch<'_>,
-        contributors: u32,
-        mean: &mut [f32],
-        memory: Option<&mut Memory<'_>>,
+        end: End<'_, '_>,
     ) -> Option<Round> {
         let (p, indices) = scratch.words.split_at_mut(round.unit.len);
         match round.index {
@@ -89,7 +86,7 @@ impl Led {
             _ => {
                 let sums = scratch.floats[..round.payload_len].iter().copied();
                 let sent = indices.iter().map(|&at| at as usize).zip(sums);
-                conclude(p, sent, contributors, mean, memory);
+                end.conclude(p, sent);
                 None
             }
         }

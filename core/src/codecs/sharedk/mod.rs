@@ -1,5 +1,6 @@
 //! Large coordinates, the same at every rank, so that values alone are summed.
 
+mod feedback;
 mod leader;
 mod sketch;
 mod sketched;
@@ -9,17 +10,19 @@ use crate::built::Full;
 use crate::codec::{
     Capabilities, EncodeUnit, Law, Linear, Payload, Reduction, Round, UnitInput, UnitStep, begin_unit,
 };
-use crate::codecs::dense::{Dense, DenseSum};
+use crate::codecs::dense::Dense;
 use crate::error::EncodeError;
 use crate::gradient::density::Density;
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
 use crate::kernels;
-use crate::memory::{Memory, MemoryView};
+use crate::memory::{Keeper, Memory, MemoryView, StateLen};
 use crate::scratch::{LinearScratch, LinearScratchLen, Scratch, ScratchLen};
 use crate::wire::writer::Writer;
 
+use feedback::End;
+pub use feedback::SharedFeedback;
 use leader::Led;
 pub use sketch::SketchSize;
 use sketched::Sketched;
@@ -31,11 +34,13 @@ use sketched::Sketched;
 /// A unit for which that would be no shorter than all its values is sent whole, in one round.
 ///
 /// What is sent and what is kept are p, bit for bit: a worker keeps p, and zero where the mean has a
-/// coordinate. There are no frames: one worker alone does not know which coordinates are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// coordinate. [`SharedFeedback`] has two other ways. There are no frames: one worker alone does not know
+/// which coordinates are sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SharedK {
     density: Density,
     by: SharedBy,
+    feedback: SharedFeedback,
 }
 
 /// How the workers find the coordinates of [`SharedK`].
@@ -58,9 +63,9 @@ pub enum SharedBy {
     ///
     /// # Source
     /// ARC-Top-K (arXiv 2510.26709), which sums a small sketch to agree on coordinates; its kind of sketch is
-    /// not this one, and its feedback is EF21M. Ivkin et al.: Communication-efficient Distributed SGD with
-    /// Sketching (arXiv 1903.04488), SketchedSGD, for several candidates and their exact values; the momentum
-    /// that its workers have is left to the optimizer. Count-sketch: [`SketchSize`].
+    /// not this one, and its feedback is [`SharedFeedback::Estimate`]. Ivkin et al.: Communication-efficient
+    /// Distributed SGD with Sketching (arXiv 1903.04488), SketchedSGD, for several candidates and their exact
+    /// values; the momentum that its workers have is left to the optimizer. Count-sketch: [`SketchSize`].
     Sketch {
         /// The size of the sketch.
         size: SketchSize,
@@ -79,8 +84,8 @@ pub enum SharedBy {
     ///
     /// # Source
     /// CLT-k of ScaleCom (Chen et al., NeurIPS 2020), whose leaders take turns by rank, and whose feedback
-    /// has a low-pass filter. Here the leader is drawn, so that nobody needs to know who takes part, and the
-    /// feedback is that of top-k.
+    /// has a [low-pass filter](SharedFeedback::Residual). Here the leader is drawn, so that nobody needs to
+    /// know who takes part.
     Leader,
 }
 
@@ -95,10 +100,16 @@ impl SharedBy {
 const BOUND: f32 = f32::from_bits((127 + 72) << 23);
 
 impl SharedK {
-    /// At `density`, by coordinates that are found so.
+    /// At `density`, by coordinates that are found so, with [`SharedFeedback::DEFAULT`].
     #[must_use]
     pub fn new(density: Density, by: SharedBy) -> Self {
-        Self { density, by }
+        Self { density, by, feedback: SharedFeedback::DEFAULT }
+    }
+
+    /// With this feedback, if its factor is in its range.
+    #[must_use]
+    pub fn with_feedback(self, feedback: SharedFeedback) -> Option<Self> {
+        feedback.is_valid().then_some(Self { feedback, ..self })
     }
 
     /// The density.
@@ -111,6 +122,12 @@ impl SharedK {
     #[must_use]
     pub fn by(&self) -> SharedBy {
         self.by
+    }
+
+    /// What is kept for the next step.
+    #[must_use]
+    pub fn feedback(&self) -> SharedFeedback {
+        self.feedback
     }
 
     /// How a unit of this length is sent.
@@ -133,30 +150,25 @@ enum Way {
     Led(Led),
 }
 
-/// The end of the rounds: the coordinates and sums that are sent. All others keep p.
-fn conclude(
-    p: &[u32],
-    sent: impl Iterator<Item = (usize, f32)>,
-    contributors: u32,
-    mean: &mut [f32],
-    memory: Option<&mut Memory<'_>>,
-) {
-    mean.fill(0.0);
-    let mut kept = memory.map(|memory| {
-        memory.keep_all(p);
-        memory.residual_mut()
-    });
-    for (index, sum) in sent {
-        mean[index] = sum / contributors as f32;
-        if let Some(residual) = &mut kept {
-            residual[index] = 0.0;
+impl Way {
+    /// Working memory for a unit of this length.
+    fn scratch_len(&self, len: usize) -> LinearScratchLen {
+        match self {
+            Self::Whole => LinearScratchLen { words: len, floats: len, ints: 0 },
+            Self::Sketched(way) => way.scratch_len(len),
+            Self::Led(way) => way.scratch_len(len),
         }
     }
 }
 
 impl EncodeUnit for SharedK {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { law: Law::Exact, has_frames: false, needs_full: true, ..Dense::F32.capabilities() }
+        let law = match self.feedback {
+            SharedFeedback::Residual { lowpass: 1.0 } => Law::Exact,
+            SharedFeedback::Residual { .. } => Law::Filtered,
+            SharedFeedback::Estimate { .. } => Law::State,
+        };
+        Capabilities { law, has_frames: false, needs_full: true, ..Dense::F32.capabilities() }
     }
 
     fn max_body_bytes(&self, _len: usize) -> Option<usize> {
@@ -165,6 +177,10 @@ impl EncodeUnit for SharedK {
 
     fn unit_scratch_len(&self, _len: usize) -> ScratchLen {
         ScratchLen::default()
+    }
+
+    fn state_len(&self, layout: &LayoutRef<'_>, units: usize, _keeper: Keeper) -> StateLen {
+        self.kept_len(layout, units)
     }
 
     fn encode_body(
@@ -177,18 +193,19 @@ impl EncodeUnit for SharedK {
     }
 }
 
+/// Behind the scratch words of the way: the momenta of this step.
 impl Linear for SharedK {
     fn round_scratch_len(&self, _: &LayoutRef<'_>, unit: &Unit, _: u32) -> LinearScratchLen {
-        let len = unit.len;
-        match self.way(len) {
-            Way::Whole => LinearScratchLen { words: len, floats: len, ints: 0 },
-            Way::Sketched(way) => way.scratch_len(len),
-            Way::Led(way) => way.scratch_len(len),
-        }
+        let needed = self.way(unit.len).scratch_len(unit.len);
+        LinearScratchLen { words: needed.words.saturating_add(self.feedback.words(unit.len)), ..needed }
     }
 
     fn held(&self, len: usize) -> usize {
         if let Way::Whole = self.way(len) { len } else { self.density.count(len) }
+    }
+
+    fn kept_len(&self, layout: &LayoutRef<'_>, _units: usize) -> StateLen {
+        self.feedback.kept_len(layout.len())
     }
 
     fn begin(
@@ -199,10 +216,13 @@ impl Linear for SharedK {
         scratch: &mut LinearScratch<'_>,
     ) -> Result<Round, EncodeError> {
         Full::build().ok_or(EncodeError::NotBuilt)?;
-        let residual = memory.map(|memory| memory.residual);
+        let residual = self.feedback.residual(memory);
         let (unit, needed) = (step.unit, self.round_scratch_len(step.layout, step.unit, step.workers));
         begin_unit(needed, unit, grad, residual, BOUND, scratch)?;
-        let (reduction, payload_len) = match self.way(unit.len) {
+        let way = self.way(unit.len);
+        let (words, momenta) = scratch.words.split_at_mut(way.scratch_len(unit.len).words);
+        self.feedback.begin(memory, unit, &mut words[..unit.len], momenta)?;
+        let (reduction, payload_len) = match way {
             Way::Whole => {
                 let p = kernels::floats_of(&scratch.words[..unit.len]);
                 scratch.floats[..unit.len].copy_from_slice(p);
@@ -229,12 +249,27 @@ impl Linear for SharedK {
         mean: &mut [f32],
         memory: Option<&mut Memory<'_>>,
     ) -> Option<Round> {
-        let workers = step.workers;
-        round.assert_mean(mean, workers);
-        match self.way(round.unit.len) {
-            Way::Whole => DenseSum.advance(step, round, scratch, mean, memory),
-            Way::Sketched(way) => way.advance(round, scratch, workers, mean, memory),
-            Way::Led(way) => way.advance(round, scratch, workers, mean, memory),
+        round.assert_mean(mean, step.workers);
+        let (unit, way) = (round.unit, self.way(round.unit.len));
+        let (words, momenta) = scratch.words.split_at_mut(way.scratch_len(unit.len).words);
+        let (feedback, contributors) = (self.feedback, step.workers);
+        let end = End { feedback, unit, contributors, momenta, mean, memory };
+        let mut scratch = LinearScratch { words, floats: scratch.floats, ints: scratch.ints };
+        match way {
+            Way::Whole => {
+                let sums = scratch.floats[..unit.len].iter().copied();
+                end.conclude(&scratch.words[..unit.len], sums.enumerate());
+                None
+            }
+            Way::Sketched(way) => way.advance(round, &mut scratch, end),
+            Way::Led(way) => way.advance(round, &mut scratch, end),
+        }
+    }
+
+    fn abandon(&self, round: Round, scratch: &mut LinearScratch<'_>, memory: Option<&mut Memory<'_>>) {
+        // The exchange restores the arrays of an estimate, which has no residual.
+        if let (SharedFeedback::Residual { .. }, Some(memory)) = (self.feedback, memory) {
+            memory.keep_all(&scratch.words[..round.unit.len]);
         }
     }
 }

@@ -1,12 +1,11 @@
 //! Coordinates that a summed sketch finds.
 
-use super::conclude;
+use super::feedback::End;
 use super::sketch::SketchSize;
 use crate::codec::{Reduction, Round};
 use crate::codecs::sketch::{KEY_WORDS, Table};
 use crate::codecs::topk::{cut, radix_cut};
 use crate::kernels::{self, Isa};
-use crate::memory::Memory;
 use crate::rng::Stream;
 use crate::scratch::{LinearScratch, LinearScratchLen};
 
@@ -70,16 +69,14 @@ impl Sketched {
         &self,
         round: Round,
         scratch: &mut LinearScratch<'_>,
-        contributors: u32,
-        mean: &mut [f32],
-        memory: Option<&mut Memory<'_>>,
+        end: End<'_, '_>,
     ) -> Option<Round> {
         let parts = Parts::of(scratch.words, round.unit.len);
         let sums = &scratch.floats[..round.payload_len];
         if round.index == 0 {
             self.table.estimate(sums, parts.keys, parts.estimates);
             // The mean is of use only in the end.
-            let spare = kernels::bits_of_mut(mean);
+            let spare = kernels::bits_of_mut(end.mean);
             let found = cut(Isa::best(), parts.estimates, self.candidates, spare).positions(parts.estimates);
             let mut payload_len = 0;
             for ((index, value), at) in parts.indices.iter_mut().zip(&mut *scratch.floats).zip(found) {
@@ -91,7 +88,7 @@ impl Sketched {
         let sums = kernels::bits_of(sums);
         let largest = radix_cut(sums, self.k).positions(sums);
         let sent = largest.map(|at| (parts.indices[at] as usize, f32::from_bits(sums[at])));
-        conclude(parts.p, sent, contributors, mean, memory);
+        end.conclude(parts.p, sent);
         None
     }
 }
