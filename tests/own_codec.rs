@@ -153,6 +153,7 @@ fn it_stands_in_every_list_of_names() {
     assert_eq!((head.kind, total.kind), ("gather", "linear"));
     assert_eq!(head.keys, "density warmup step most memory decay unit dense_below dense_1d");
     assert_eq!(total.keys, "memory decay unit dense_below dense_1d");
+    assert_eq!((head.defaults, total.defaults), ("density=0.5,step=0", ""));
     assert_eq!((head.summary, head.examples.len()), ("the first coordinates", 2));
     assert_eq!(CodecId::new(0xf2).name(), Some("x:head"));
     assert_eq!(CodecId::new(0xf1).name(), None);
@@ -194,7 +195,9 @@ fn what_cannot_be_registered_says_why_and_is_not_known() {
     }
     assert_eq!(other("total", "", &["x:total"]), RegisterError::NameTaken("x:total".to_owned()));
     for keys in ["n n", "unit", "n  m", "density", "warmup"] {
-        assert!(matches!(other("new", keys, &["x:new"]), RegisterError::Key(_)), "{keys}");
+        let error = other("new", keys, &["x:new"]);
+        assert!(matches!(error, RegisterError::Key(_)), "{keys}");
+        assert!(error.to_string().ends_with("or one of gradwire's own, such as memory or density"), "{error}");
     }
     assert_eq!(other("new", "n", &[]), RegisterError::NoExample("x:new".to_owned()));
     for (example, why) in [

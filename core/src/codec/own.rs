@@ -71,7 +71,7 @@ pub enum RegisterError {
     Name(String),
     /// A codec of that name is registered.
     NameTaken(String),
-    /// A key is empty or `density`, is given twice, or is one that every codec has.
+    /// A key is empty, is given twice, or is one of gradwire's own, such as `memory` or `density`.
     Key(String),
     /// Another codec has that number on the wire.
     NumberTaken {
@@ -98,7 +98,10 @@ impl fmt::Display for RegisterError {
                 write!(f, "codec '{name}': expected a name of 1 to 32 characters a-z, 0-9, _ and -")
             }
             Self::NameTaken(name) => write!(f, "codec '{name}': a codec of that name is registered"),
-            Self::Key(key) => write!(f, "key '{key}': empty, given twice, or a key that every codec has"),
+            Self::Key(key) => write!(
+                f,
+                "key '{key}': empty, given twice, or one of gradwire's own, such as memory or density"
+            ),
             Self::NumberTaken { number, by } => write!(f, "number {number:#x}: codec '{by}' has it"),
             Self::NoExample(name) => write!(f, "codec '{name}': expected at least one example"),
             Self::Example { spelling, why } => write!(f, "example '{spelling}': {why}"),
@@ -176,7 +179,9 @@ impl OwnCodec {
         let kind = if number.is_some() { "gather" } else { "linear" };
         let body = first.experiment().map_or(Kind::DENSE, Experiment::kind);
         let Entry { keys, summary, examples, .. } = *entry;
-        let listed = CodecEntry { names, kind, body, keys, summary, suits: "", costs: "", examples };
+        let defaults = entry.listed_defaults();
+        let listed =
+            CodecEntry { names, kind, body, keys, defaults, summary, suits: "", costs: "", examples };
         if let Made::Gather(codec) = &first.spelling.codec {
             READERS.write().unwrap_or_else(PoisonError::into_inner).push(&**codec);
         }
@@ -261,6 +266,13 @@ impl Entry {
             make,
             made: Mutex::new(Vec::new()),
         }
+    }
+
+    /// Its keys with their defaults, for help.
+    fn listed_defaults(&self) -> &'static str {
+        let density = self.density.map(|density| format!("density={}", density.fraction()));
+        let own = (!self.defaults.is_empty()).then(|| self.defaults.to_owned());
+        leak(density.into_iter().chain(own).collect::<Vec<_>>().join(","))
     }
 
     /// Reads all examples, and returns the codec of the first.

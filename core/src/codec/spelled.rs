@@ -128,6 +128,8 @@ pub struct CodecEntry {
     pub(crate) body: Kind,
     /// The keys, separated by spaces.
     pub keys: &'static str,
+    /// Keys of a codec of another crate with their defaults, separated by commas; empty for other codecs.
+    pub defaults: &'static str,
     /// What the codec does, in one line.
     pub summary: &'static str,
     /// Where it pays, in one line; empty for codecs of other crates.
@@ -145,6 +147,7 @@ impl CodecEntry {
             kind,
             body: C::KIND,
             keys: C::KEYS,
+            defaults: "",
             summary: C::SUMMARY,
             suits: C::SUITS,
             costs: C::COSTS,

@@ -43,7 +43,7 @@ fn write_entry(name: &str, entry: &CodecEntry, out: &mut impl Write) -> io::Resu
         let known = KEYS.iter().filter(|_| !name.starts_with("x:")).find(|known| known.key == key);
         let means = known.map(|known| format!("{}: ", known.means)).unwrap_or_default();
         let told = means + &of(allowed(&plain, key));
-        [key.to_owned(), of(default(&plain, key)), told]
+        [key.to_owned(), of(stated(entry, key).or_else(|| default(&plain, key))), told]
     };
     let keys: Vec<&str> = entry.keys.split_whitespace().collect();
     if !keys.is_empty() {
@@ -84,6 +84,12 @@ fn allowed(plain: &str, key: &str) -> Option<String> {
     }
 }
 
+/// The default that a codec of another crate states.
+fn stated(entry: &CodecEntry, key: &str) -> Option<String> {
+    let mut pairs = entry.defaults.split(',').filter_map(|pair| pair.split_once('='));
+    pairs.find(|(other, _)| *other == key).map(|(_, value)| value.to_owned())
+}
+
 /// The value without which a spelling means the same: one of the key's words, or a number.
 fn default(plain: &str, key: &str) -> Option<String> {
     let same = Spec::parse(plain).ok()?;
@@ -108,9 +114,9 @@ fn default(plain: &str, key: &str) -> Option<String> {
 }
 
 /// Numbers that are defaults of some key.
-const NUMBERS: [&str; 23] = [
+const NUMBERS: [&str; 21] = [
     "0", "0.001", "0.01", "0.1", "0.25", "0.5", "0.9", "1", "2", "3", "4", "5", "8", "16", "64", "128",
-    "200", "256", "300", "512", "1024", "4096", "inf",
+    "256", "512", "1024", "4096", "inf",
 ];
 
 #[cfg(test)]
