@@ -19,6 +19,8 @@ MOST_STEPS = 300
 RATES = {"sgd": (0.3, 0.15, 0.6), "momentum": (0.03, 0.015, 0.06), "adamw": (0.003, 0.0015, 0.006)}
 # AMSGrad's second moments have a floor, which makes most steps shorter than Adam's.
 RATES["amsgrad"] = (0.006, 0.003, 0.012)
+# A momentum that is a mean of gradients, and not a sum, steps as far at the rates of plain SGD.
+RATES["averaged"] = RATES["sgd"]
 FACTOR, MOST_RATES = 2, 4
 # Rates are chosen with this seed, which is not one of those that are reported.
 TUNING_SEED, SEEDS = 1, (11, 12, 13)
@@ -87,12 +89,15 @@ class Method:
             return "adamw"
         if self.sends_steps:
             return "amsgrad"
+        if "feedback" in self.keys:
+            return "averaged"
         has_own = self.codec_name == "dgc" or "momentum" in self.keys
         return "momentum" if has_own or "--momentum" in self.options else "sgd"
 
     def dense(self):
         """What it is compared with: dense training with its optimizer, the momentum of DGC included."""
-        return {"sgd": DENSE, "momentum": DENSE_MOMENTUM, "adamw": DENSE_ADAMW, "amsgrad": DENSE_ADAMW}[self.kind_of_step]
+        momenta = dict.fromkeys(("momentum", "averaged"), DENSE_MOMENTUM)
+        return {"sgd": DENSE, **momenta, "adamw": DENSE_ADAMW, "amsgrad": DENSE_ADAMW}[self.kind_of_step]
 
 
 DENSE = Method("none", weak="the most bytes", source="")
@@ -109,6 +114,9 @@ TOPK, QSGD, MAXNORM = REFERENCE.source, "Alistarh et al., arXiv 1610.02132", "Ma
 TERNGRAD, DGC = "Wen et al., arXiv 1705.07878", "Lin et al., arXiv 1712.01887"
 AMSGRAD = "Xian et al., arXiv 2210.07454"
 FETCHSGD = "Rothchild et al., arXiv 2007.07682"
+SCALECOM, EF21M = "Chen et al., NeurIPS 2020", "Fatkhullin et al., arXiv 2305.15155"
+# Of EF21 with momentum.
+ESTIMATE = "the mean lags behind the gradients; keeps three arrays; a momentum, of each worker"
 CHOCO = "Koloskova et al., arXiv 1902.00340"
 POWERSGD, POWERGOSSIP = "Vogels et al., arXiv 1905.13727", "Vogels et al., arXiv 2008.01425"
 HERE = "of this project"
@@ -141,7 +149,10 @@ METHODS = [
     Method("randomk:density=0.01", weak="chooses without a look at the gradient", source="Stich et al., arXiv 1809.07599"),
     Method("randomk:density=0.1,estimator=unbiased", weak="multiplies the noise by one over the density", source="Wangni et al., arXiv 1710.09854"),
     Method("sharedk:density=0.01,by=sketch", weak="16 floats for each value, so few workers do better with `topk`", source="near to arXiv 2510.26709 and 1903.04488"),
-    Method("sharedk:density=0.01,by=leader", weak="misses what only the sum shows; three rounds of messages", source="CLT-k, Chen et al., NeurIPS 2020"),
+    Method("sharedk:density=0.01,by=leader", weak="misses what only the sum shows; three rounds of messages", source=f"CLT-k, {SCALECOM}"),
+    Method("sharedk:density=0.01,by=leader,lowpass=0.1", weak="a tenth of a gradient that is not sent is kept", source=f"ScaleCom, {SCALECOM}"),
+    Method("sharedk:density=0.01,by=leader,feedback=ef21,momentum=0.9", weak=ESTIMATE, source=f"{SCALECOM}; feedback of {EF21M}"),
+    Method("sharedk:density=0.01,by=sketch,feedback=ef21,momentum=0.9", weak=ESTIMATE, source=f"near to arXiv 2510.26709; feedback of {EF21M}"),
     Method("sketch:density=0.01,cells=0.2,momentum=0.9", weak="collisions; a cell that is emptied forgets what else was in it; owns the momentum; not with AdamW", source=FETCHSGD),
     Method("sketch:density=0.01,cells=0.2,error=workers", weak="collisions: values are estimates", source="near to arXiv 1903.04488"),
     Method("sketch:density=0.01,cells=0.2,error=workers,decay=0.5", weak="as without the decay, and what waits is half forgotten in each step", source=HERE),
