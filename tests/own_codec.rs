@@ -197,7 +197,10 @@ fn what_cannot_be_registered_says_why_and_is_not_known() {
     for keys in ["n n", "unit", "n  m", "density", "warmup"] {
         let error = other("new", keys, &["x:new"]);
         assert!(matches!(error, RegisterError::Key(_)), "{keys}");
-        assert!(error.to_string().ends_with("or one of gradwire's own, such as memory or density"), "{error}");
+        assert!(
+            error.to_string().ends_with("or one of gradwire's own, such as memory or density"),
+            "{error}"
+        );
     }
     assert_eq!(other("new", "n", &[]), RegisterError::NoExample("x:new".to_owned()));
     for (example, why) in [
