@@ -114,9 +114,8 @@ pub enum Law {
     /// refused.
     NotKept,
     /// Nothing that is not sent is kept by coordinate, but the codec has a state of its own in
-    /// [arrays](crate::Memory::arrays), such as a momentum, a sketch or an estimate of the
-    /// gradient. The residual stays 0, and nothing is
-    /// given back. For linear codecs.
+    /// [arrays](crate::Memory::arrays), such as a momentum, a sketch or an estimate of the gradient. The
+    /// residual stays 0, and nothing is given back. For linear codecs.
     State,
 }
 

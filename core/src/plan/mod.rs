@@ -266,13 +266,17 @@ impl Plan {
     }
 
     /// Whether a memory is lent to the codec of a unit. One of several groups gets it if its spelling says
-    /// so. The codec of the only group gets any memory, and refuses one that it has no use for.
+    /// so. The codec of the only group gets any memory, and refuses one that it has no use for. A unit that is
+    /// sent whole gets none beside a codec that keeps [only a state](MemoryChoice::State): there is no residual
+    /// for it.
     ///
     /// # Panics
     /// For a unit of another plan.
     #[must_use]
     pub fn lends_to(&self, unit: &Unit) -> bool {
-        self.only().is_some() || self.group_of(unit).keeps()
+        let group = self.group_of(unit);
+        let has_residual = !unit.dense || group.spec.memory != MemoryChoice::State;
+        has_residual && (self.only().is_some() || group.keeps())
     }
 
     /// # Panics

@@ -402,14 +402,15 @@ fn own_momentum_conflicts(config: &RunConfig, codec: &Codec) -> Result<(), Confi
     refuse(
         config.optimizer != OptimizerKind::Sgd && codec.accumulates_steps(),
         format!(
-            "optimizer = {} with codec = {}: the codec accumulates the steps of sgd with momentum; use sgd",
+            "optimizer = {} with codec = {}: the codec accumulates the steps of sgd; use sgd",
             config.optimizer, config.codec
         ),
     )?;
     let has_momentum =
         config.momentum.is_some_and(|momentum| momentum > 0.0) || config.nesterov == Some(true);
     refuse(
-        codec.momentum().is_some() && has_momentum,
+        (codec.momentum().is_some() || matches!(codec, Codec::Linear(_)) && codec.accumulates_steps())
+            && has_momentum,
         format!(
             "momentum, nesterov with codec = {}: the codec has its own momentum; set it in the codec",
             config.codec

@@ -19,7 +19,7 @@ use gradwire_transports::{
 use crate::common::forward::forward_to;
 
 /// Every kind of codec, by every route that has a pipeline.
-const CASES: [(&str, Route); 18] = [
+const CASES: [(&str, Route); 19] = [
     ("topk:density=0.05,unit=tensor", Route::AllGather),
     ("qsgd:bits=4,bucket=64,unit=tensor,dense_1d=true", Route::AllGather),
     ("threshold:value=1.5,unit=tensor", Route::AllGather),

@@ -22,10 +22,12 @@ const ARRAYS: [&str; 8] = [
     "momentum",
 ];
 /// Spellings, and how many of their arrays are the same at all ranks.
-const CASES: [(&str, usize); 4] = [
+const CASES: [(&str, usize); 6] = [
     ("sketch:density=0.02", 2),
     ("sketch:cells=0.4,rows=2,momentum=0,unit=tensor", 1),
+    ("sketch:density=0.02,unit=tensor,dense_1d", 2),
     ("sharedk:density=0.02,feedback=ef21,momentum=0.5", 1),
+    ("sharedk:density=0.02,feedback=ef21,dense_below=100,unit=tensor", 1),
     ("sharedk:density=0.05,by=leader,feedback=ef21,momentum=0,unit=tensor", 1),
 ];
 const STEPS: [u64; 6] = [0, 1, 2, 3, 4, 5];
