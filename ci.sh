@@ -161,7 +161,7 @@ check_clippy() {
   cargo clippy --release -p gradwire --all-targets --no-default-features --features alloc -- -D warnings
   cargo clippy --release -p gradwire --all-targets -- -D warnings
   need_command c++ g++
-  cargo clippy --release --manifest-path fuzz/Cargo.toml -- -D warnings
+  RUSTFLAGS="--cfg fuzzing" cargo clippy --release --manifest-path fuzz/Cargo.toml -- -D warnings
   # As libgradwire builds it. Its tests turn on the features that they need, so this is the library alone.
   cargo clippy --release -p gradwire-transports --lib --no-default-features -- -D warnings
 }

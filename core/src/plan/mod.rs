@@ -266,9 +266,9 @@ impl Plan {
     }
 
     /// Whether a memory is lent to the codec of a unit. One of several groups gets it if its spelling says
-    /// so. The codec of the only group gets any memory, and refuses one that it has no use for. A unit that is
-    /// sent whole gets none beside a codec that keeps [only a state](MemoryChoice::State): there is no residual
-    /// for it.
+    /// so. The codec of the only group gets any memory, and refuses one that it has no use for. A unit that
+    /// is sent whole gets none beside a codec that keeps [only a state](MemoryChoice::State): there is no
+    /// residual for it.
     ///
     /// # Panics
     /// For a unit of another plan.
