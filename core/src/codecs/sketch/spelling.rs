@@ -26,7 +26,7 @@ impl Spelled for Sketch {
         "sketch:density=0.01,cells=0.2,momentum=0.9",
         "sketch:density=0.05,cells=0.3,rows=4,momentum=0",
         "sketch:density=0.01,cells=0.25,rows=5,error=workers",
-        "sketch:density=0.02,cells=0.4,rows=3,moments=amsgrad,momentum=0.8,squares=0.99,floor=0.01",
+        "sketch:cells=0.4,rows=3,moments=amsgrad,squares=0.99,floor=0.01",
     ];
 
     fn parse<'a>(_name: &str, keys: &Keys<'a>) -> Result<Self, SpecError<'a>> {
