@@ -6,6 +6,7 @@ use gradwire::rounds::{Reduction, Round};
 use crate::autoencoder::{Autoencoder, mean as mean_of};
 use crate::lead::Place;
 use crate::led::{Led, set};
+use crate::lessons::missing;
 use crate::sketch::energy;
 
 /// Some values of a worker, the largest, with their numbers among all that it sends.
@@ -91,8 +92,8 @@ impl Led<'_, '_> {
         let values = self.normal_values(&self.places());
         let innovation = Innovation::of(&values, self.sizes.innovation);
         let decoded = self.decoded(self.step.place, &innovation);
-        let missing: Vec<f32> = decoded.iter().zip(&values).map(|(made, value)| made - value).collect();
-        let claim = Claim { differs: self.differs(), energy: energy(&values), lacking: energy(&missing) };
+        let lacking = energy(&missing(&decoded, &values));
+        let claim = Claim { differs: self.differs(), energy: energy(&values), lacking };
         let part = self.innovation_part();
         let own = &mut self.gathered[part * self.step.place as usize..][..part];
         let (of_claim, of_innovation) = own.split_at_mut(CLAIM);

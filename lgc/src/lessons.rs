@@ -46,7 +46,7 @@ impl Lesson<'_> {
 }
 
 /// What the decoded values lack.
-fn missing(decoded: &[f32], values: &[f32]) -> Vec<f32> {
+pub(crate) fn missing(decoded: &[f32], values: &[f32]) -> Vec<f32> {
     assert_eq!(decoded.len(), values.len(), "decoded values and values differ in length");
     decoded.iter().zip(values).map(|(made, value)| made - value).collect()
 }

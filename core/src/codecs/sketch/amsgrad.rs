@@ -40,7 +40,7 @@ impl AmsGrad {
         (are_factors && is_floor).then_some(Self { momentum, squares, floor })
     }
 
-    /// The factor of the mean of gradients, b₁; with 0 there is none.
+    /// The factor of the mean of gradients, b₁. At 0, gradients are taken as they are.
     #[must_use]
     pub fn momentum(&self) -> f32 {
         self.momentum
