@@ -321,11 +321,11 @@ impl Job {
     }
 
     /// Whether all workers evaluate together, so that each knows the result. Each then takes a share of the
-    /// images. Otherwise the first worker evaluates alone.
+    /// images, and the mean is made of replicas that differ. Otherwise the first worker evaluates alone.
     pub fn evaluates_together(&self) -> bool {
         let config = &self.config;
-        let is_fixed = config.replicas() == 1 && !config.comes_and_goes();
-        is_fixed && (config.early_stop.is_some() || matches!(self.dataset, Dataset::Images(_)))
+        let is_asked = config.replicas() > 1 || config.early_stop.is_some();
+        !config.comes_and_goes() && (is_asked || matches!(self.dataset, Dataset::Images(_)))
     }
 
     /// Whether a run whose validation loss was smallest after `best` steps ends early after `steps` steps.

@@ -109,6 +109,8 @@ fn processes_train_as_threads_do_bit_by_bit() {
         (4, "none", &["--exchange", "tree"]),
         (4, "none", &["--exchange", "owners", "--wire", "bf16"]),
         (4, "dpsgd", &["--topology", "torus"]),
+        (4, "powergossip:rank=2,iterations=2", &["--topology", "exponential"]),
+        (4, "choco:density=1,values=sign,diffusion=0.45,dense_1d", &[]),
         (2, "randomk:density=0.1", &[]),
         (2, "qsgd:bits=4", &["--exchange", "server"]),
     ] {

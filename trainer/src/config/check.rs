@@ -447,7 +447,7 @@ fn notes(config: &RunConfig) -> Vec<String> {
     }
     notes.extend(adapt_note(config));
     if config.replicas() > 1 {
-        notes.push("gossip: replicas differ; loss and accuracy are those of worker 0".into());
+        notes.push("gossip: replicas differ; validation and test results are those of their mean".into());
     }
     if config.is_delayed() {
         notes

@@ -7,6 +7,8 @@ use crate::model::{Model, ModelError, Score};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evaluation {
     score: Score,
+    /// Of replicas that differ.
+    consensus_distance: Option<f64>,
 }
 
 impl Evaluation {
@@ -34,11 +36,22 @@ impl Evaluation {
     pub fn count(&self) -> u64 {
         self.score.count
     }
+
+    /// Where replicas differ and this is about their mean: the root of the mean square of their distances from
+    /// it.
+    pub fn consensus_distance(&self) -> Option<f64> {
+        self.consensus_distance
+    }
+
+    /// The same, of the mean of replicas that differ.
+    pub(crate) fn of_mean(self, consensus_distance: f64) -> Self {
+        Self { consensus_distance: Some(consensus_distance), ..self }
+    }
 }
 
 impl From<Score> for Evaluation {
     fn from(score: Score) -> Self {
-        Self { score }
+        Self { score, consensus_distance: None }
     }
 }
 
@@ -107,7 +120,7 @@ mod tests {
     fn rates_come_from_sums() {
         let mut score = Score { loss_sum: 3.0, correct: 1, count: 2 };
         score += Score { loss_sum: 1.0, correct: 2, count: 2 };
-        let evaluation = Evaluation { score };
+        let evaluation = Evaluation::from(score);
         assert_eq!((evaluation.loss(), evaluation.accuracy(), evaluation.resolution()), (1.0, 0.75, 0.25));
         assert!((evaluation.perplexity() - std::f64::consts::E).abs() < 1e-15);
     }

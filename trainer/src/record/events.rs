@@ -91,6 +91,7 @@ fn scalars(line: &Metrics) -> Vec<(&'static str, f64)> {
         ("loss/validation", line.eval_loss),
         ("validation/accuracy", line.accuracy),
         ("validation/perplexity", line.perplexity),
+        ("validation/consensus_distance", line.consensus_distance),
     ];
     let known = sometimes.into_iter().filter_map(|(tag, value)| Some((tag, value?)));
     always.into_iter().chain(known).collect()

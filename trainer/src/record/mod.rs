@@ -219,6 +219,10 @@ pub struct Metrics {
     /// e to the validation loss, for text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub perplexity: Option<f64>,
+    /// With gossip, if there was an evaluation, which is then one of the mean of all replicas: the root of the
+    /// mean square of their distances (L2) from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consensus_distance: Option<f64>,
 }
 
 /// JSON has no NaN, so a loss that was not a number is `null`.
@@ -291,6 +295,7 @@ impl Metrics {
             eval_loss: evaluation.map(|evaluation| evaluation.loss()),
             accuracy: evaluation.map(|evaluation| evaluation.accuracy()),
             perplexity: evaluation.filter(|_| is_text).map(|evaluation| evaluation.perplexity()),
+            consensus_distance: evaluation.and_then(|evaluation| evaluation.consensus_distance()),
         }
     }
 }
@@ -350,6 +355,10 @@ pub struct Summary {
     /// e to the test loss, for text.
     #[serde(default, deserialize_with = "some_number", skip_serializing_if = "Option::is_none")]
     pub perplexity: Option<f64>,
+    /// With gossip, where all of these results are of the mean of all replicas: the root of the mean square of
+    /// their distances (L2) from it.
+    #[serde(default, deserialize_with = "some_number", skip_serializing_if = "Option::is_none")]
+    pub consensus_distance: Option<f64>,
     /// Bytes that all workers sent, envelopes included.
     pub bytes_up: u64,
     /// Bytes that all workers received, envelopes included.

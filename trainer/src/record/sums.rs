@@ -80,6 +80,7 @@ mod tests {
             eval_loss: None,
             accuracy: None,
             perplexity: None,
+            consensus_distance: None,
         }
     }
 

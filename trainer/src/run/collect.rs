@@ -278,6 +278,7 @@ impl Collected {
             accuracy: tested(Evaluation::accuracy),
             accuracy_resolution: tested(Evaluation::resolution),
             perplexity: (job.model.context() > 0).then(|| tested(Evaluation::perplexity)),
+            consensus_distance: evaluation.as_ref().and_then(Evaluation::consensus_distance),
             bytes_up: up,
             bytes_down: sums.bytes_down,
             ratio: over(dense, self.totals.frame_bytes as f64),

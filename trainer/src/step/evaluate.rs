@@ -3,7 +3,8 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
-use gradwire_transports::collective::{self, Fold, Scalar};
+use gradwire::arithmetic::divide;
+use gradwire_transports::collective::{self, Buffers, Fold, Reduce, Scalar, Wire};
 use gradwire_transports::{Rank, Tag, Transport};
 
 use super::{NO_DEADLINE, StepError, Worker};
@@ -34,9 +35,9 @@ impl Measured {
     }
 }
 
-impl From<Option<Score>> for Measured {
-    fn from(score: Option<Score>) -> Self {
-        score.map_or(Self::CutShort, |score| Self::As(score.into()))
+impl From<Option<Evaluation>> for Measured {
+    fn from(evaluation: Option<Evaluation>) -> Self {
+        evaluation.map_or(Self::CutShort, Self::As)
     }
 }
 
@@ -46,7 +47,7 @@ impl<T: Transport> Worker<'_, T> {
         self.takes_part() && self.job.is_due(self.job.config.eval_every, step)
     }
 
-    /// Whether this worker evaluates at all. One is enough, for replicas are the same, or near each other.
+    /// Whether this worker evaluates at all. One is enough where replicas are the same.
     fn takes_part(&self) -> bool {
         self.rank() == Rank(0) || self.job.evaluates_together()
     }
@@ -122,19 +123,51 @@ impl<T: Transport> Worker<'_, T> {
         self.evaluate_after(self.job.steps, part, may_cut)
     }
 
-    /// How good the model is after so many steps.
+    /// How good the model is after so many steps; of replicas that differ, their mean.
     fn evaluate_after(&mut self, steps: u64, part: Part, may_cut: bool) -> Result<Measured, StepError> {
         if !self.job.evaluates_together() {
-            return Ok(self.score(part, (0, 1), may_cut)?.into());
+            return Ok(self.score(part, (0, 1), may_cut)?.map(Evaluation::from).into());
         }
-        let (rank, world) = (self.rank().0 as usize, self.job.config.workers);
-        let own = match self.job.dataset {
-            Dataset::Images(_) => self.score(part, (rank, world), may_cut)?,
-            // A text is read from its beginning to its end.
-            Dataset::Text(_) if rank == 0 => self.score(part, (0, 1), may_cut)?,
-            Dataset::Text(_) => Some(Score::default()),
+        let tag = evaluation_tag(&self.transport, steps, part);
+        if self.job.config.replicas() == 1 {
+            let own = self.share_of_score(part, may_cut)?;
+            return Ok(self.sum_of(own, 0.0, tag)?.map(|(score, _)| score.into()).into());
+        }
+        let square = self.hold_mean(tag)?;
+        let own = self.share_of_score(part, may_cut);
+        self.model.set_params(&self.params);
+        let summed = self.sum_of(own?, square, tag)?;
+        let of_mean = |(score, squares): (Score, f64)| {
+            Evaluation::from(score).of_mean((squares / self.job.config.workers as f64).sqrt())
         };
-        Ok(self.sum_of(own, evaluation_tag(&self.transport, steps, part))?.into())
+        Ok(summed.map(of_mean).into())
+    }
+
+    /// Replaces what the model predicts with by the mean of all replicas. Returns the square of the distance
+    /// between that and this worker's.
+    fn hold_mean(&mut self, tag: Tag) -> Result<f64, StepError> {
+        // There is no mean of gradients where replicas differ.
+        let mean = &mut self.mean;
+        mean.copy_from_slice(&self.params);
+        let sum = Reduce::SumF32(mean, Wire::F32);
+        collective::all_reduce(&mut self.transport, tag, sum, &mut Buffers::new(), NO_DEADLINE)
+            .map_err(|error| StepError::Exchange(error.into()))?;
+        // A mean that is not finite is a loss that is not, and is seen there.
+        let _ = divide(mean, self.job.config.workers);
+        self.model.set_params(mean);
+        let distances = self.params.iter().zip(&*mean).map(|(&own, &mean)| f64::from(own) - f64::from(mean));
+        Ok(distances.map(|distance| distance * distance).sum())
+    }
+
+    /// The score of this worker's share, where all evaluate together; `None` if it was cut short.
+    fn share_of_score(&mut self, part: Part, may_cut: bool) -> Result<Option<Score>, StepError> {
+        let (rank, world) = (self.rank().0 as usize, self.job.config.workers);
+        match self.job.dataset {
+            Dataset::Images(_) => self.score(part, (rank, world), may_cut),
+            // A text is read from its beginning to its end.
+            Dataset::Text(_) if rank == 0 => self.score(part, (0, 1), may_cut),
+            Dataset::Text(_) => Ok(Some(Score::default())),
+        }
     }
 
     /// The score of this worker's share; `None` if it was cut short.
@@ -163,23 +196,33 @@ impl<T: Transport> Worker<'_, T> {
         Ok(Some(score?).filter(|_| !is_cut.get()))
     }
 
-    /// The scores of all workers, added up by rank: the same bits at each of them. `None` if any was cut
-    /// short.
-    fn sum_of(&mut self, own: Option<Score>, tag: Tag) -> Result<Option<Score>, StepError> {
+    /// The scores and squares of all workers, added up by rank: the same bits at each of them. `None` if any
+    /// was cut short.
+    fn sum_of(
+        &mut self,
+        own: Option<Score>,
+        square: f64,
+        tag: Tag,
+    ) -> Result<Option<(Score, f64)>, StepError> {
         let count = |count: u64| (Fold::Sum, Scalar::I64(count.cast_signed()));
         let cut_short = count(own.is_none().into());
         let own = own.unwrap_or_default();
-        let mut scores =
-            [(Fold::Sum, Scalar::F64(own.loss_sum)), count(own.correct), count(own.count), cut_short];
-        collective::agree(&mut self.transport, tag, &mut scores, NO_DEADLINE)
+        let mut sums = [
+            (Fold::Sum, Scalar::F64(own.loss_sum)),
+            count(own.correct),
+            count(own.count),
+            cut_short,
+            (Fold::Sum, Scalar::F64(square)),
+        ];
+        collective::agree(&mut self.transport, tag, &mut sums, NO_DEADLINE)
             .map_err(|error| StepError::Exchange(error.into()))?;
-        let [loss_sum, correct, count, cut_short] = scores.map(|(_, sum)| sum);
-        let (Scalar::F64(loss_sum), Scalar::I64(correct), Scalar::I64(count)) = (loss_sum, correct, count)
+        let [Scalar::F64(loss_sum), Scalar::I64(correct), Scalar::I64(count), cut_short, Scalar::F64(square)] =
+            sums.map(|(_, sum)| sum)
         else {
             unreachable!("scalars keep their types");
         };
         let score = Score { loss_sum, correct: correct.cast_unsigned(), count: count.cast_unsigned() };
-        Ok(Some(score).filter(|_| cut_short == Scalar::I64(0)))
+        Ok(Some((score, square)).filter(|_| cut_short == Scalar::I64(0)))
     }
 }
 

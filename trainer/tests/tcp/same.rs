@@ -28,6 +28,8 @@ fn ranks_with_a_list_of_addresses_train_as_threads_do_on_every_way_to_a_mean() {
         (3, &["--codec", "topk:density=0.03", "--exchange", "sparse", "--batch", "120"]),
         (2, &["--codec", "dgc:density=0.02", "--delayed"]),
         (3, &["--codec", "dpsgd", "--topology", "ring", "--batch", "120"]),
+        (4, &["--codec", "powergossip:rank=2,iterations=2", "--topology", "torus"]),
+        (3, &["--codec", "choco:density=0.1", "--batch", "120"]),
         (2, &["--rules", "*.bias=none; topk:density=0.05"]),
     ] {
         trains_alike(&Scene::new(world), settings);

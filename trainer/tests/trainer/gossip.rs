@@ -1,6 +1,9 @@
 //! Replicas that only meet their neighbours.
 
 use gradwire_trainer::config::{ExchangeKind, RunConfig, Settings, TopologyKind, WireKind};
+use gradwire_trainer::data::Part;
+use gradwire_trainer::job::Job;
+use gradwire_trainer::model::eval::evaluate;
 use gradwire_trainer::record::Summary;
 use gradwire_trainer::run::run;
 
@@ -31,7 +34,7 @@ fn gossip_trains_as_well_as_the_mean_on_every_topology_and_repeats_bit_by_bit() 
             dense.accuracy
         );
         assert_eq!(mixed.params_hash, summary("dpsgd", Some(topology), 3).params_hash, "{topology}");
-        assert!(mixed.notes.iter().any(|note| note.contains("those of worker 0")));
+        assert!(mixed.notes.iter().any(|note| note.contains("those of their mean")));
         hashes.push(mixed.params_hash);
     }
     hashes.push(summary("dpsgd", Some("ring"), 4).params_hash);
@@ -54,6 +57,60 @@ fn on_the_complete_graph_gossip_is_descent_along_the_mean() {
     // Each model goes to five others; around the ring, each gradient is sent ten sixths times.
     let ratio = mixed.bytes_up as f64 / dense.bytes_up as f64;
     assert!((2.9..3.1).contains(&ratio), "{ratio}");
+}
+
+/// Against a mean and distances in f64, of the replicas of the last checkpoint.
+fn evaluates_the_mean(job: &Job) {
+    let (outcome, keeper) = crate::checkpoints::run(job, None);
+    let (outcome, made) = (outcome.unwrap(), keeper.checkpoints.last().unwrap());
+    let replicas: Vec<&[f32]> = made.replicas.iter().map(|replica| &replica.params[..]).collect();
+    let (world, codec) = (replicas.len() as f64, &job.config.codec);
+    assert_eq!(replicas.len(), job.config.workers);
+    let mean: Vec<f64> = (0..job.layout.len())
+        .map(|at| replicas.iter().map(|params| f64::from(params[at])).sum::<f64>() / world)
+        .collect();
+    let square = |params: &[f32]| -> f64 {
+        params.iter().zip(&mean).map(|(own, mean)| (f64::from(*own) - mean).powi(2)).sum()
+    };
+    let apart = (replicas.iter().map(|params| square(params)).sum::<f64>() / world).sqrt();
+    let loss = |params: &[f32]| {
+        let mut model = job.build_model().unwrap();
+        model.set_params(params);
+        let (items, context) = job.model.at_once();
+        evaluate(model.as_mut(), &job.dataset, Part::Test, items, context).unwrap().loss()
+    };
+    let (summary, expected) =
+        (&outcome.summary, loss(&mean.iter().map(|&value| value as f32).collect::<Vec<_>>()));
+    let is_near = |one: f64, other: f64| (one - other).abs() < 1e-5 * other;
+    assert!(is_near(summary.final_loss, expected), "{codec}: {} {expected}", summary.final_loss);
+    assert!(is_near(summary.consensus_distance.unwrap(), apart), "{codec}: {summary:?} {apart}");
+    assert!(replicas.iter().all(|params| !is_near(loss(params), expected)), "{codec}");
+    for line in &outcome.metrics {
+        let is_due = (line.step + 1).is_multiple_of(4);
+        assert_eq!(
+            (line.eval_loss.is_some(), line.consensus_distance.is_some()),
+            (is_due, is_due),
+            "{codec}"
+        );
+    }
+}
+
+#[test]
+fn what_is_evaluated_is_the_mean_of_all_replicas() {
+    let each =
+        |settings: &mut Settings| (settings.eval_every, settings.checkpoint_every) = (Some(4), Some(12));
+    for codec in ["dpsgd", "powergossip:rank=1", "choco:density=0.1"] {
+        evaluates_the_mean(&digits_job(codec, 12, |settings| {
+            (settings.workers, settings.batch) = (Some(6), Some(126));
+            each(settings);
+        }));
+    }
+    // One worker reads all of a text.
+    let mut settings = crate::recurrent::settings(4, 1);
+    (settings.codec, settings.steps, settings.epochs) = (Some("dpsgd".into()), Some(12), None);
+    each(&mut settings);
+    evaluates_the_mean(&crate::recurrent::job_of(&settings));
+    assert_eq!(summary("none", None, 3).consensus_distance, None, "replicas are the same");
 }
 
 /// Factors are far smaller than the models, and train as well.

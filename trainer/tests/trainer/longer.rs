@@ -47,6 +47,7 @@ fn steps(run: &Path) -> Vec<Metrics> {
         eval_loss: None,
         accuracy: None,
         perplexity: None,
+        consensus_distance: None,
         ..serde_json::from_str(line).unwrap()
     };
     text.lines().map(plain).collect()

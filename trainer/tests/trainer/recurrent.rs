@@ -177,8 +177,8 @@ fn a_part_is_evaluated_as_one_stream_that_is_carried() {
     assert!((one.loss() - apart.loss()).abs() > 1e-6, "{one:?}, {apart:?}");
 }
 
-fn job(workers: usize, epochs: u64) -> Job {
-    let settings = Settings {
+pub(crate) fn settings(workers: usize, epochs: u64) -> Settings {
+    Settings {
         data: Some(Source::Text),
         model: Some(ModelKind::Lstm),
         hidden: Some(vec![16]),
@@ -193,8 +193,15 @@ fn job(workers: usize, epochs: u64) -> Job {
         hash_every: Some(1),
         checkpoint_every: Some(7),
         ..Settings::default()
-    };
-    Job::with_data(RunConfig::resolve(&settings).unwrap(), made_up()).unwrap()
+    }
+}
+
+pub(crate) fn job_of(settings: &Settings) -> Job {
+    Job::with_data(RunConfig::resolve(settings).unwrap(), made_up()).unwrap()
+}
+
+fn job(workers: usize, epochs: u64) -> Job {
+    job_of(&settings(workers, epochs))
 }
 
 #[test]

@@ -219,3 +219,25 @@ fn what_does_not_go_with_updates_is_refused_in_words() {
         "momentum with optimizer = adamw-updates: it has moments of its own; momentum belongs to sgd"
     );
 }
+
+#[test]
+fn a_second_momentum_beside_that_of_a_codec_is_refused() {
+    let resolved = |codec: &str, change: fn(&mut Settings)| {
+        let mut settings = Settings { codec: Some(codec.to_owned()), ..Settings::default() };
+        change(&mut settings);
+        RunConfig::resolve(&settings).map(|_| ()).map_err(|error| error.to_string())
+    };
+    let momentum: fn(&mut Settings) = |settings| settings.momentum = Some(0.9);
+    let nesterov: fn(&mut Settings) =
+        |settings| (settings.momentum, settings.nesterov) = (Some(0.9), Some(true));
+    for codec in ["dgc", "sketch:momentum=0.5", "sketch:moments=amsgrad"] {
+        for change in [momentum, nesterov] {
+            let why = resolved(codec, change).unwrap_err();
+            assert!(why.ends_with("the codec has its own momentum; set it in the codec"), "{codec}: {why}");
+        }
+        assert_eq!(resolved(codec, |settings| settings.momentum = Some(0.0)), Ok(()), "{codec}");
+    }
+    for codec in ["topk", "dgc:momentum=0", "sketch:momentum=0", "sketch:error=workers", "none"] {
+        assert_eq!(resolved(codec, momentum), Ok(()), "{codec}");
+    }
+}
