@@ -11,6 +11,8 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber, subscriber};
 
+use crate::terminal;
+
 /// The target of lines that show how far a run has come. They do not name the program.
 pub(crate) const PROGRESS: &str = "progress";
 
@@ -72,7 +74,7 @@ impl Subscriber for Listener {
         let time = || humantime::format_rfc3339_millis(SystemTime::now());
         write(&match self.0 {
             Format::Plain if is_progress => fields.message,
-            Format::Plain => format!("trainer: {}", fields.message),
+            Format::Plain => format!("{}: {}", terminal::program(), fields.message),
             Format::Time => format!("{} {level:5} {}", time(), fields.message),
             Format::Json => fields.into_json(time().to_string(), level.to_string()).to_string(),
         });

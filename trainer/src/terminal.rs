@@ -1,6 +1,8 @@
 //! Tables and notes for people, no wider than the terminal.
 
 use std::io::stdout;
+use std::path::Path;
+use std::sync::LazyLock;
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width};
@@ -13,6 +15,15 @@ const LEAST_WIDTH: usize = 40;
 
 /// Spaces between two columns.
 const GAP: usize = 2;
+
+/// What this program is called, in front of its messages: a codec of another crate has a program of its own.
+pub(crate) fn program() -> &'static str {
+    static NAME: LazyLock<String> = LazyLock::new(|| {
+        let path = std::env::args_os().next().unwrap_or_default();
+        Path::new(&path).file_stem().map_or("trainer".into(), |name| name.to_string_lossy().into_owned())
+    });
+    &NAME
+}
 
 /// Columns of characters of the terminal that standard output is.
 fn terminal_width() -> usize {

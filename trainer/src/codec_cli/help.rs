@@ -19,7 +19,8 @@ pub struct HelpArgs {
 }
 
 pub(super) fn run(args: &HelpArgs, out: &mut impl Write) -> Result<(), CliError> {
-    let name = args.name.as_str();
+    // Keys change nothing of what there is to say.
+    let (name, _) = Spec::split(&args.name);
     let Some(entry) = codecs().find(|entry| entry.names.iter().any(|(known, _)| *known == name)) else {
         let known = Spec::names();
         let near = hint(name, known.iter().copied());

@@ -17,7 +17,9 @@ impl Entries {
     /// Adds the numbers of a parsed frame.
     pub(super) fn add(&mut self, frame: &Frame<'_>) {
         for info in frame.units().map(|unit| unit.info()) {
-            let value_bytes = info.values.map_or(0, |(_, bytes)| bytes);
+            // A body that says nothing of its parts holds values.
+            let whole = if info.index.is_none() { info.body_bytes } else { 0 };
+            let value_bytes = info.values.map_or(whole, |(_, bytes)| bytes);
             self.sent += info.held;
             self.value_bytes += value_bytes;
             match info.index {

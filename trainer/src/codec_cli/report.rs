@@ -173,7 +173,9 @@ impl UnitReport {
 
     /// What a unit says about itself.
     pub(super) fn new(info: &UnitInfo) -> Self {
-        let bytes = info.index.map_or(0, |(_, bytes)| bytes) + info.values.map_or(0, |(_, bytes)| bytes);
+        let parts = info.index.into_iter().chain(info.values).map(|(_, bytes)| bytes);
+        // A body of another crate does not say what its parts are.
+        let bytes = parts.reduce(|sum, bytes| sum + bytes).unwrap_or(info.body_bytes);
         Self {
             unit: info.unit.id,
             start: info.unit.start,

@@ -19,6 +19,7 @@ use crate::range::RangeError;
 use crate::record::LogError;
 use crate::record::folder::{Folder, FolderError};
 use crate::run::RunError;
+use crate::terminal;
 
 /// Why the program ends without having done its work. Told in one line.
 #[derive(Debug, thiserror::Error)]
@@ -178,7 +179,7 @@ pub fn report(failure: &Failure) {
     let message = failure.message();
     match failure {
         // If standard error is closed, there is no one left to tell.
-        _ if !log::is_started() => drop(writeln!(stderr(), "trainer: {message}")),
+        _ if !log::is_started() => drop(writeln!(stderr(), "{}: {message}", terminal::program())),
         _ if is_wished => tracing::warn!("{message}"),
         _ => tracing::error!("{message}"),
     }

@@ -6,6 +6,8 @@ use std::io::{self, ErrorKind, Write, stderr};
 use std::path::Path;
 use std::sync::Once;
 
+use crate::terminal;
+
 /// Codes of the system that the standard library does not name: a descriptor of the wrong kind, no locks
 /// (Linux, macOS), and Linux's own "not supported" of network file systems.
 const UNNAMED: [i32; 4] = [9, 37, 77, 524];
@@ -28,7 +30,8 @@ pub(crate) fn unless_unsupported(
         Err(error) if is_unsupported(&error) => {
             // If standard error is closed, there is no one to tell.
             once.call_once(|| {
-                drop(writeln!(stderr(), "trainer: note: {}: {lacks} ({error})", place.display()));
+                let program = terminal::program();
+                drop(writeln!(stderr(), "{program}: note: {}: {lacks} ({error})", place.display()));
             });
             Ok(())
         }

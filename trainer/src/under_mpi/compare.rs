@@ -23,6 +23,7 @@ use crate::record::folder::Folder;
 use crate::run::in_folder::{go_on_writing, write_down};
 use crate::run::processes::{follow, hear_first, tell_each};
 use crate::run::{Control, Observer, Outcome, RunError};
+use crate::terminal;
 
 /// Where the comparison is written.
 pub(crate) struct Place<'a> {
@@ -143,7 +144,7 @@ impl Leader<'_> {
             && !error.is_of_all(job)
         {
             self.launch.let_first_speak();
-            mpi::abort(1, &format!("trainer: {}: {error}", job.config.codec));
+            mpi::abort(1, &format!("{}: {}: {error}", terminal::program(), job.config.codec));
         }
         self.is_interrupted |= matches!(outcome, Err(RunError::Interrupted { .. }));
         self.transport.begin_epoch();

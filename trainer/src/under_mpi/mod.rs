@@ -24,6 +24,7 @@ use crate::record::folder::Folder;
 use crate::run::in_folder::{go_on_writing, write_down};
 use crate::run::processes::{follow, lead};
 use crate::run::{Control, Length, Observer, Outcome, RunError};
+use crate::terminal;
 
 /// Trains as one of the job's processes. The first one writes and prints; the others are silent, unless they
 /// fail.
@@ -170,7 +171,7 @@ fn with_options(
         Err(Failure::ComparisonInterrupted { .. } | Failure::Broken { .. }) => {}
         Err(failure) => {
             launch.let_first_speak();
-            mpi::abort(failure.exit_code(), &format!("trainer: {failure}"));
+            mpi::abort(failure.exit_code(), &format!("{}: {failure}", terminal::program()));
         }
     }
     match transport.close(Deadline::NEVER) {
@@ -184,7 +185,8 @@ fn ensure_one_job(launch: Launch, ranks: usize) {
     if ranks != launch.world {
         launch.let_first_speak();
         let what = format!(
-            "trainer: {} processes were started, but the MPI library sees {ranks}: {}",
+            "{}: {} processes were started, but the MPI library sees {ranks}: {}",
+            terminal::program(),
             launch.world,
             way_out(launch)
         );
