@@ -118,3 +118,28 @@ impl EncodeBody for Dice {
         Ok(body_bytes(values.len(), block))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a reader makes of the bytes of a stranger, for a unit of that many coordinates.
+    fn read(len: usize, bytes: &[u8]) -> Result<Vec<f32>, Refused> {
+        let (dice, body) = (Dice { block: 8 }, UnitBody::of(len, bytes));
+        assert_eq!(dice.outline(&body)?.bytes, bytes.len());
+        dice.check(&body, &mut [])?;
+        let mut values = vec![0.0; len];
+        dice.visit(&body, &[], &mut |at, value| values[at] = value);
+        Ok(values)
+    }
+
+    #[test]
+    fn a_body_that_says_what_it_cannot_is_refused() {
+        // Blocks of 16; scale 2.5; the codes 1, 2, 0, 0 and 2.
+        let body = [&[16, 0][..], &2.5f32.to_le_bytes(), &[0b0000_1001, 0b10]].concat();
+        assert_eq!(read(5, &body).unwrap(), [2.5, -2.5, 0.0, 0.0, -2.5]);
+        let with = |at: usize, byte: u8| [&body[..at], &[byte], &body[at + 1..]].concat();
+        assert_eq!(read(5, &with(0, 0)), Err(Refused::new("blocks without a coordinate")));
+        assert_eq!(read(5, &with(6, 0b0000_1100)), Err(Refused::new("a code above 2")));
+    }
+}

@@ -52,6 +52,7 @@ fn they_are_listed_and_explained() {
     let help = done(folder.path(), &["codec", "help", "x:dice"]);
     assert!(help.contains("block") && help.contains("512") && help.contains("multiple of 8"), "{help}");
     assert!(help.contains("x:dice:block=64,unit=tensor"), "{help}");
+    assert_eq!(done(folder.path(), &["codec", "help", "x:dice:block=64"]), help);
     assert!(done(folder.path(), &["train", "--help"]).contains("x:dice"));
     for (codec, told) in [
         ("x:dice:block=7", "block=7: expected a multiple of 8 from 8 to 4096"),
