@@ -17,17 +17,27 @@ pub(crate) struct Cut {
 impl Cut {
     /// The positions that it takes of the values whose bits are `p`, ascending.
     pub(crate) fn positions(self, p: &[u32]) -> impl Iterator<Item = usize> {
+        // Most stretches have nothing: no difference, and no bit of all of them, is negative.
+        let below = self.magnitude.cast_signed() - 1;
+        let has_any = move |stretch: &[u32]| {
+            stretch.iter().fold(0, |all, &value| all | (below - (value & MAGNITUDE).cast_signed())) < 0
+        };
+        let stretches = p.chunks(STRETCH).enumerate().filter(move |(_, stretch)| has_any(stretch));
+        let values =
+            stretches.flat_map(|(number, stretch)| (number * STRETCH..).zip(stretch.iter().copied()));
         let mut ties = self.ties;
-        let takes = move |value: u32| {
+        let mut takes = move |value: u32| {
             let magnitude = value & MAGNITUDE;
             let is_tie = magnitude == self.magnitude && ties > 0;
             ties -= usize::from(is_tie);
             magnitude > self.magnitude || is_tie
         };
-        let marked = p.iter().copied().map(takes).enumerate();
-        marked.filter(|(_, is_taken)| *is_taken).map(|(at, _)| at)
+        values.filter(move |&(_, value)| takes(value)).map(|(at, _)| at)
     }
 }
+
+/// Values that are looked at together where few are taken.
+const STRETCH: usize = 16;
 
 /// Digits of a magnitude's 31 bits, highest first, as (shift, bits).
 const DIGITS: [(u32, u32); 4] = [(23, 8), (15, 8), (7, 8), (0, 7)];
@@ -303,6 +313,9 @@ mod tests {
     /// The selection from p as a gradient, and as the sum of a residual and a gradient of one half each.
     fn selected(isa: Isa, p: &[f32], k: usize) -> Vec<u32> {
         let alone = selected_by(isa, Pass::new(Grad::F32(p), None, 0, f32::INFINITY), p, k);
+        let bits: Vec<u32> = p.iter().map(|value| value.to_bits()).collect();
+        let cut = cut(isa, &bits, k, &mut vec![0; p.len()]);
+        assert_eq!(cut.positions(&bits).map(|at| at as u32).collect::<Vec<_>>(), alone);
         let half: Vec<f32> = p.iter().map(|value| value / 2.0).collect();
         if half.iter().zip(p).all(|(half, p)| half + half == *p) {
             let mut residual = half.clone();

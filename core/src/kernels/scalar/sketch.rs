@@ -14,6 +14,7 @@ pub(crate) const SKETCH_BLOCK: usize = 16;
 pub(crate) const MAX_SKETCH_ROWS: usize = 9;
 
 /// Where a row keeps a block.
+#[derive(Clone, Copy, Default)]
 pub(in crate::kernels) struct Place {
     /// The first cell.
     pub(in crate::kernels) first: usize,

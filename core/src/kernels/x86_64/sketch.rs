@@ -1,5 +1,6 @@
 //! Count-sketches: a block of 16 is two vectors, which one permutation each puts in order.
 
+use crate::kernels::fetch::fetch;
 use crate::kernels::scalar::sketch::{self as scalar, MAX_SKETCH_ROWS, Place, SKETCH_BLOCK};
 use core::arch::x86_64::*;
 
@@ -50,21 +51,39 @@ fn turned(place: &Place) -> Turned {
     }
 }
 
+/// Blocks whose cells are fetched before the first of them is read. Each is anywhere in a table that is larger
+/// than the fastest caches, and a processor looks no further ahead than one block.
+const TOGETHER: usize = 16;
+
+/// Where a row keeps the blocks from this one on. Their cells begin to be fetched.
+#[inline(always)]
+fn fetch_places(key: u64, first: u64, row: &[f32], places: &mut [Place]) {
+    for (block, place) in (first..).zip(places) {
+        *place = scalar::place(key, block, row.len());
+        // A block may begin anywhere in a cache line.
+        fetch(row, place.first);
+        fetch(row, place.first + SKETCH_BLOCK - 1);
+    }
+}
+
 #[target_feature(enable = "avx2")]
 fn insert_avx2(p: &[u32], key: u64, row: &mut [f32]) {
     let (blocks, rest) = p.as_chunks::<SKETCH_BLOCK>();
-    let columns = row.len();
-    for (block, values) in (0..).zip(blocks) {
-        let of = turned(&scalar::place(key, block, columns));
-        let (halves, _) = values.as_chunks::<8>();
-        for ((values, first), signs) in halves.iter().zip(of.halves).zip(of.signs) {
-            let cells = &mut row[first..][..8];
-            // SAFETY: both hold 8 values.
-            unsafe {
-                let values = _mm256_xor_si256(_mm256_loadu_si256(values.as_ptr().cast()), signs);
-                let values = _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(values, of.lanes));
-                let sums = _mm256_add_ps(_mm256_loadu_ps(cells.as_ptr()), values);
-                _mm256_storeu_ps(cells.as_mut_ptr(), sums);
+    let mut places = [Place::default(); TOGETHER];
+    for (first, blocks) in (0..).step_by(TOGETHER).zip(blocks.chunks(TOGETHER)) {
+        fetch_places(key, first, row, &mut places[..blocks.len()]);
+        for (values, place) in blocks.iter().zip(&places) {
+            let of = turned(place);
+            let (halves, _) = values.as_chunks::<8>();
+            for ((values, first), signs) in halves.iter().zip(of.halves).zip(of.signs) {
+                let cells = &mut row[first..][..8];
+                // SAFETY: both hold 8 values.
+                unsafe {
+                    let values = _mm256_xor_si256(_mm256_loadu_si256(values.as_ptr().cast()), signs);
+                    let values = _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(values, of.lanes));
+                    let sums = _mm256_add_ps(_mm256_loadu_ps(cells.as_ptr()), values);
+                    _mm256_storeu_ps(cells.as_mut_ptr(), sums);
+                }
             }
         }
     }
@@ -77,22 +96,28 @@ fn estimate_avx2<const ROWS: usize>(table: &[f32], keys: &[u64], out: &mut [u32]
     let columns = table.len() / ROWS;
     let (blocks, rest) = out.as_chunks_mut::<SKETCH_BLOCK>();
     let whole = blocks.len() as u64;
-    for (block, out) in (0..).zip(blocks) {
-        let mut rows = [[_mm256_setzero_ps(); ROWS]; 2];
-        for row in 0..ROWS {
-            let of = turned(&scalar::place(keys[row], block, columns));
-            let cells = &table[row * columns..][..columns];
-            for ((rows, first), signs) in rows.iter_mut().zip(of.halves).zip(of.signs) {
-                let cells = &cells[first..][..8];
-                // SAFETY: there are 8 cells.
-                let cells = unsafe { _mm256_loadu_si256(cells.as_ptr().cast()) };
-                let values = _mm256_permutevar8x32_epi32(cells, of.lanes);
-                rows[row] = _mm256_castsi256_ps(_mm256_xor_si256(values, signs));
-            }
+    let mut places = [[Place::default(); TOGETHER]; ROWS];
+    for (first, blocks) in (0..).step_by(TOGETHER).zip(blocks.chunks_mut(TOGETHER)) {
+        for ((places, cells), &key) in places.iter_mut().zip(table.chunks_exact(columns)).zip(keys) {
+            fetch_places(key, first, cells, &mut places[..blocks.len()]);
         }
-        for (out, rows) in out.as_chunks_mut::<8>().0.iter_mut().zip(rows) {
-            // SAFETY: there is room for 8 values.
-            unsafe { _mm256_storeu_ps(out.as_mut_ptr().cast(), median(rows)) };
+        for (number, out) in blocks.iter_mut().enumerate() {
+            let mut rows = [[_mm256_setzero_ps(); ROWS]; 2];
+            for row in 0..ROWS {
+                let of = turned(&places[row][number]);
+                let cells = &table[row * columns..][..columns];
+                for ((rows, first), signs) in rows.iter_mut().zip(of.halves).zip(of.signs) {
+                    let cells = &cells[first..][..8];
+                    // SAFETY: there are 8 cells.
+                    let cells = unsafe { _mm256_loadu_si256(cells.as_ptr().cast()) };
+                    let values = _mm256_permutevar8x32_epi32(cells, of.lanes);
+                    rows[row] = _mm256_castsi256_ps(_mm256_xor_si256(values, signs));
+                }
+            }
+            for (out, rows) in out.as_chunks_mut::<8>().0.iter_mut().zip(rows) {
+                // SAFETY: there is room for 8 values.
+                unsafe { _mm256_storeu_ps(out.as_mut_ptr().cast(), median(rows)) };
+            }
         }
     }
     scalar::estimate_from(whole, table, keys, rest);
@@ -105,9 +130,8 @@ fn median<const ROWS: usize>(mut rows: [__m256; ROWS]) -> __m256 {
     for pass in 0..ROWS {
         for low in (pass % 2..ROWS.saturating_sub(1)).step_by(2) {
             let (a, b) = (rows[low], rows[low + 1]);
-            let swaps = _mm256_cmp_ps::<_CMP_LT_OQ>(b, a);
-            rows[low] = _mm256_blendv_ps(a, b, swaps);
-            rows[low + 1] = _mm256_blendv_ps(b, a, swaps);
+            // Each is its second operand where neither is smaller.
+            (rows[low], rows[low + 1]) = (_mm256_min_ps(b, a), _mm256_max_ps(a, b));
         }
     }
     rows[(ROWS - 1) / 2]
