@@ -142,10 +142,7 @@ fn sketches_are_the_same_on_every_instruction_set() {
             let keys: Vec<u64> = (0..rows).map(|row| 77 * row as u64 + len as u64).collect();
             same_everywhere(|isa| {
                 let mut table = vec![0.0; rows * columns];
-                table
-                    .chunks_exact_mut(columns)
-                    .zip(&keys)
-                    .for_each(|(row, &key)| sketch::insert(isa, &p, key, row));
+                sketch::insert(isa, &p, &keys, &mut table);
                 let mut estimates = vec![0xa5a5_a5a5; len];
                 sketch::estimate(isa, &table, &keys, &mut estimates);
                 (bits(&table), estimates)
@@ -165,7 +162,7 @@ fn what_a_sketch_says_is_unbiased_and_as_exact_as_independent_hashes_are() {
     let (mut sums, mut squares) = (vec![0.0; len], vec![0.0; len]);
     for key in 0..trials {
         let (mut row, mut estimates) = (vec![0.0; columns], vec![0; len]);
-        sketch::insert(Isa::best(), &p, key, &mut row);
+        sketch::insert(Isa::best(), &p, &[key], &mut row);
         sketch::estimate(Isa::best(), &row, &[key], &mut estimates);
         for (i, &estimate) in estimates.iter().enumerate() {
             let error = f64::from(f32::from_bits(estimate)) - f64::from(values[i]);

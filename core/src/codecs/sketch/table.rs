@@ -59,9 +59,7 @@ impl Table {
     /// Makes `cells` the sketch of the values.
     pub(crate) fn fill(self, p: &[u32], keys: &[u32], cells: &mut [f32]) {
         cells.fill(0.0);
-        for (row, key) in cells.chunks_exact_mut(self.columns).zip(Self::keys(keys)) {
-            kernels::sketch::insert(Isa::best(), p, key, row);
-        }
+        kernels::sketch::insert(Isa::best(), p, &Self::keys(keys)[..self.rows], cells);
     }
 
     /// Writes what a sketch says of all values: the lower median over the rows.

@@ -5,13 +5,13 @@ use crate::kernels::scalar::sketch as scalar;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::x86_64::sketch as x86_64;
 
-/// Adds the values whose bits are `p`, from coordinate 0 on, to one row of a sketch. The length of `row` is a
-/// multiple of [`SKETCH_BLOCK`](crate::kernels::SKETCH_BLOCK).
-pub(crate) fn insert(isa: Isa, p: &[u32], key: u64, row: &mut [f32]) {
+/// Adds the values whose bits are `p`, from coordinate 0 on, to each row of a sketch: one for each of the
+/// `keys`. The length of a row is a multiple of [`SKETCH_BLOCK`](crate::kernels::SKETCH_BLOCK).
+pub(crate) fn insert(isa: Isa, p: &[u32], keys: &[u64], table: &mut [f32]) {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 | Isa::Avx512 => x86_64::insert(p, key, row),
-        _ => scalar::insert(p, key, row),
+        Isa::Avx2 | Isa::Avx512 => x86_64::insert(p, keys, table),
+        _ => scalar::insert(p, keys, table),
     }
 }
 

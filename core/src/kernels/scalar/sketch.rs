@@ -47,19 +47,21 @@ pub(crate) fn cell(key: u64, index: usize, columns: usize) -> usize {
 }
 
 #[inline(always)]
-pub(in crate::kernels) fn insert(p: &[u32], key: u64, row: &mut [f32]) {
-    insert_from(0, p, key, row);
+pub(in crate::kernels) fn insert(p: &[u32], keys: &[u64], table: &mut [f32]) {
+    insert_from(0, p, keys, table);
 }
 
 /// The same for values of which the first begins this block.
 #[inline(always)]
-pub(in crate::kernels) fn insert_from(first: u64, p: &[u32], key: u64, row: &mut [f32]) {
-    let columns = row.len();
-    for (block, p) in (first..).zip(p.chunks(SKETCH_BLOCK)) {
-        let place = place(key, block, columns);
-        let cells = &mut row[place.first..][..SKETCH_BLOCK];
-        for (j, &bits) in p.iter().enumerate() {
-            cells[(j ^ place.turn) % SKETCH_BLOCK] += f32::from_bits(bits ^ place.sign(j));
+pub(in crate::kernels) fn insert_from(first: u64, p: &[u32], keys: &[u64], table: &mut [f32]) {
+    let columns = table.len() / keys.len();
+    for (row, &key) in table.chunks_exact_mut(columns).zip(keys) {
+        for (block, p) in (first..).zip(p.chunks(SKETCH_BLOCK)) {
+            let place = place(key, block, columns);
+            let cells = &mut row[place.first..][..SKETCH_BLOCK];
+            for (j, &bits) in p.iter().enumerate() {
+                cells[(j ^ place.turn) % SKETCH_BLOCK] += f32::from_bits(bits ^ place.sign(j));
+            }
         }
     }
 }

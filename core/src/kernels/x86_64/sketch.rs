@@ -5,9 +5,9 @@ use crate::kernels::scalar::sketch::{self as scalar, MAX_SKETCH_ROWS, Place, SKE
 use core::arch::x86_64::*;
 
 /// [`insert`](crate::kernels::sketch::insert) for AVX2, which the caller has detected.
-pub(in crate::kernels) fn insert(p: &[u32], key: u64, row: &mut [f32]) {
+pub(in crate::kernels) fn insert(p: &[u32], keys: &[u64], table: &mut [f32]) {
     // SAFETY: `Isa::Avx2` is named only where the machine has it.
-    unsafe { insert_avx2(p, key, row) }
+    unsafe { insert_avx2(p, keys, table) }
 }
 
 /// [`estimate`](crate::kernels::sketch::estimate) for AVX2, which the caller has detected.
@@ -67,27 +67,38 @@ fn fetch_places(key: u64, first: u64, row: &[f32], places: &mut [Place]) {
 }
 
 #[target_feature(enable = "avx2")]
-fn insert_avx2(p: &[u32], key: u64, row: &mut [f32]) {
+fn insert_avx2(p: &[u32], keys: &[u64], table: &mut [f32]) {
+    let columns = table.len() / keys.len();
     let (blocks, rest) = p.as_chunks::<SKETCH_BLOCK>();
-    let mut places = [Place::default(); TOGETHER];
+    let mut places = [[Place::default(); TOGETHER]; MAX_SKETCH_ROWS];
     for (first, blocks) in (0..).step_by(TOGETHER).zip(blocks.chunks(TOGETHER)) {
-        fetch_places(key, first, row, &mut places[..blocks.len()]);
-        for (values, place) in blocks.iter().zip(&places) {
-            let of = turned(place);
-            let (halves, _) = values.as_chunks::<8>();
-            for ((values, first), signs) in halves.iter().zip(of.halves).zip(of.signs) {
-                let cells = &mut row[first..][..8];
-                // SAFETY: both hold 8 values.
-                unsafe {
-                    let values = _mm256_xor_si256(_mm256_loadu_si256(values.as_ptr().cast()), signs);
-                    let values = _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(values, of.lanes));
-                    let sums = _mm256_add_ps(_mm256_loadu_ps(cells.as_ptr()), values);
-                    _mm256_storeu_ps(cells.as_mut_ptr(), sums);
-                }
+        for ((places, row), &key) in places.iter_mut().zip(table.chunks_exact(columns)).zip(keys) {
+            fetch_places(key, first, row, &mut places[..blocks.len()]);
+        }
+        for (row, places) in table.chunks_exact_mut(columns).zip(&places) {
+            for (values, place) in blocks.iter().zip(places) {
+                add_block(values, place, row);
             }
         }
     }
-    scalar::insert_from(blocks.len() as u64, rest, key, row);
+    scalar::insert_from(blocks.len() as u64, rest, keys, table);
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn add_block(values: &[u32; SKETCH_BLOCK], place: &Place, row: &mut [f32]) {
+    let of = turned(place);
+    let (halves, _) = values.as_chunks::<8>();
+    for ((values, first), signs) in halves.iter().zip(of.halves).zip(of.signs) {
+        let cells = &mut row[first..][..8];
+        // SAFETY: both hold 8 values.
+        unsafe {
+            let values = _mm256_xor_si256(_mm256_loadu_si256(values.as_ptr().cast()), signs);
+            let values = _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(values, of.lanes));
+            let sums = _mm256_add_ps(_mm256_loadu_ps(cells.as_ptr()), values);
+            _mm256_storeu_ps(cells.as_mut_ptr(), sums);
+        }
+    }
 }
 
 #[target_feature(enable = "avx2")]
