@@ -65,8 +65,8 @@ pub struct UnitBody<'b> {
 }
 
 impl<'b> UnitBody<'b> {
-    /// The body of a unit that spans a gradient of `len` elements, at step 0: for tests of a codec, with bytes
-    /// that none of its frames has.
+    /// The body of a unit that spans a gradient of `len` elements, at step 0: for tests of a codec, with
+    /// bytes that none of its frames has.
     #[must_use]
     pub fn of(len: usize, bytes: &'b [u8]) -> Self {
         Self { unit: Unit::whole(len), step: 0, bytes }

@@ -37,8 +37,8 @@ impl Evaluation {
         self.score.count
     }
 
-    /// Where replicas differ and this is about their mean: the root of the mean square of their distances from
-    /// it.
+    /// Where replicas differ and this is about their mean: the root of the mean square of their distances
+    /// from it.
     pub fn consensus_distance(&self) -> Option<f64> {
         self.consensus_distance
     }

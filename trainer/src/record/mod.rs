@@ -219,8 +219,8 @@ pub struct Metrics {
     /// e to the validation loss, for text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub perplexity: Option<f64>,
-    /// With gossip, if there was an evaluation, which is then one of the mean of all replicas: the root of the
-    /// mean square of their distances (L2) from it.
+    /// With gossip, if there was an evaluation, which is then one of the mean of all replicas: the root of
+    /// the mean square of their distances (L2) from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consensus_distance: Option<f64>,
 }
@@ -355,8 +355,8 @@ pub struct Summary {
     /// e to the test loss, for text.
     #[serde(default, deserialize_with = "some_number", skip_serializing_if = "Option::is_none")]
     pub perplexity: Option<f64>,
-    /// With gossip, where all of these results are of the mean of all replicas: the root of the mean square of
-    /// their distances (L2) from it.
+    /// With gossip, where all of these results are of the mean of all replicas: the root of the mean square
+    /// of their distances (L2) from it.
     #[serde(default, deserialize_with = "some_number", skip_serializing_if = "Option::is_none")]
     pub consensus_distance: Option<f64>,
     /// Bytes that all workers sent, envelopes included.

@@ -51,8 +51,8 @@ fn turned(place: &Place) -> Turned {
     }
 }
 
-/// Blocks whose cells are fetched before the first of them is read. Each is anywhere in a table that is larger
-/// than the fastest caches, and a processor looks no further ahead than one block.
+/// Blocks whose cells are fetched before the first of them is read. Each is anywhere in a table that is
+/// larger than the fastest caches, and a processor looks no further ahead than one block.
 const TOGETHER: usize = 16;
 
 /// Where a row keeps the blocks from this one on. Their cells begin to be fetched.
