@@ -1,7 +1,8 @@
 //! The entries at several densities, from one read of the gradient. The positions do not depend on the
 //! values, so nothing is held for them but p.
 
-use super::{RandomK, bitmap_words, sample, write};
+use super::draw::{bitmap_words, sample};
+use super::{RandomK, write};
 use crate::codec::{Chosen, MultiLevel, Reduction, Round, UnitInput};
 use crate::gradient::density::Density;
 use crate::gradient::unit::Unit;

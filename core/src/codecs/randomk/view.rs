@@ -1,7 +1,7 @@
 //! The body of a seeded unit as received.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
-use super::{bitmap_words, sample};
+use super::draw::{bitmap_words, sample};
 use crate::built::Full;
 use crate::codec::{Body, BodyInfo};
 use crate::coding::values::{ValueFormat, Values};
