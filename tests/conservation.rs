@@ -1,20 +1,21 @@
 //! Nothing is lost in silence: what a frame holds and what the memory keeps are, bit for bit, what was there.
 
-use gradwire::codecs::{Estimator, RandomK};
+use gradwire::codecs::{Block, Estimator, RandomK};
 use gradwire::format::Field;
 use gradwire::registry::LinearCodec;
 use gradwire::rounds::{LinearScratch, MemoryView, Payload, UnitStep};
 use gradwire::state::SaveError;
 use gradwire::state::UnitState;
 use gradwire::{
-    Codec, DecodeError, Density, EncodeError, Gather, Grad, LayoutRef, Memory, Scratch, Source, Spec,
-    StepInput, StepKey, Unit,
+    Codec, DecodeError, Density, EncodeError, Frame, Gather, Grad, Layout, LayoutRef, Memory, Scratch,
+    Source, Spec, StepInput, StepKey, Unit,
 };
 use gradwire_tests::inputs::{Input, Words, power_of_two};
 use gradwire_tests::naive::checksum::crc32c;
 use gradwire_tests::rounds;
 use gradwire_tests::run::{self, bits};
 use gradwire_tests::spellings::{and_examples, keeps_exactly};
+use std::collections::BTreeSet;
 
 /// Every value coder.
 const CODERS: [&str; 32] = [
@@ -655,11 +656,18 @@ fn view(residual: &[f32]) -> MemoryView<'_> {
     MemoryView::new(residual)
 }
 
+/// Rows of two coordinates or more, if there are any such.
+fn matrix(n: usize) -> Layout {
+    let columns = (2..=n).find(|columns| n.is_multiple_of(*columns)).unwrap_or(1);
+    run::layout(&[vec![n / columns, columns]])
+}
+
 /// Runs one unit of a linear codec over these workers, the first of which has the memory; returns the mean.
 fn reduced(linear: &LinearCodec, grads: &[Vec<f32>], kept: Option<&mut Vec<f32>>, abandon: bool) -> Vec<f32> {
     let linear = linear.rounds();
     let n = grads[0].len();
-    let (unit, layout) = (Unit::whole(n), LayoutRef::flat(n));
+    let (unit, layout) = (Unit::whole(n), matrix(n));
+    let layout = layout.as_ref();
     let needed = linear.round_scratch_len(&layout, &unit, grads.len() as u32);
     let of = |place| {
         let key = StepKey { source: Source::Rank(place), ..key(5) };
@@ -701,7 +709,8 @@ fn linear_codecs_conserve_too_and_keep_everything_when_abandoned() {
     let randomk =
         |density| LinearCodec::RandomK(RandomK::new(Density::new(density).unwrap(), Estimator::Contraction));
     let dense = codec("none").as_linear().expect("dense frames may be summed");
-    for linear in [randomk(0.1), randomk(1.0), randomk(1e-9), dense] {
+    let tile = codec("randomk:density=0.1,block=tile").as_linear().expect("values are summed");
+    for linear in [randomk(0.1), randomk(1.0), randomk(1e-9), tile, dense] {
         let (before, grads) = (Input::Normal(7).values(129), [Input::Heavy(1).values(129)]);
         let p = folded(&before, &grads[0]);
         let mut kept = before.clone();
@@ -757,22 +766,23 @@ fn random_k_of_the_mean_is_the_mean_of_random_k() {
         })
         .collect();
     let mean: Vec<f32> = (0..200).map(|i| grads.iter().map(|grad| grad[i]).sum::<f32>() / 4.0).collect();
-    let unbiased = LinearCodec::RandomK(RandomK::new(Density::new(0.25).unwrap(), Estimator::Unbiased));
-    let expected = {
-        let codec = Codec::Linear(unbiased);
-        let frame = run::encode(
-            &codec,
-            key(5),
-            &LayoutRef::flat(200),
-            &[Unit::whole(200)],
-            Grad::F32(&mean),
-            None,
-            0,
-        );
-        run::decode(&frame.unwrap(), &LayoutRef::flat(200)).unwrap()
-    };
-    assert_eq!(expected.iter().filter(|&&value| value != 0.0).count(), 50);
-    assert_eq!(bits(&reduced(&unbiased, &grads, None, false)), bits(&expected));
+    let layout = matrix(200);
+    let layout = layout.as_ref();
+    for block in [Block::None, Block::Run, Block::Tile] {
+        let unbiased = RandomK::new(Density::new(0.25).unwrap(), Estimator::Unbiased).with_block(block);
+        let unbiased = LinearCodec::RandomK(unbiased);
+        let (codec, units) = (Codec::Linear(unbiased), [Unit::whole(200)]);
+        let frame = run::encode(&codec, key(5), &layout, &units, Grad::F32(&mean), None, 0).unwrap();
+        // The mean may be zero where it is sent.
+        let mut positions = BTreeSet::new();
+        let each = |frame: &Frame<'_>| {
+            frame.units().for_each(|unit| unit.for_each(|at, _| positions.extend([at])));
+        };
+        run::parse(&frame, &layout, &run::no_limits(), each).unwrap();
+        assert_eq!(positions.len(), 50);
+        let expected = run::decode(&frame, &layout).unwrap();
+        assert_eq!(bits(&reduced(&unbiased, &grads, None, false)), bits(&expected), "{block:?}");
+    }
 }
 
 #[test]

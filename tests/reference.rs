@@ -118,8 +118,9 @@ fn spelling() -> BoxedStrategy<String> {
         .prop_map(|(b, d, n, e)| format!("qsgd:{b},bucket={d},norm={n},entropy={e}"));
     let nearest = (bits, bucket, entropy, memory)
         .prop_map(|(b, d, e, m)| format!("qsgd:{b},bucket={d},entropy={e},rounding=nearest,memory={m}"));
-    let randomk = (density, words(&["", ",memory=none", ",estimator=unbiased"]))
-        .prop_map(|(d, rest)| format!("randomk:density={d}{rest}"));
+    let blocks = words(&["none", "run", "tile"]);
+    let randomk = (density, blocks, words(&["", ",memory=none", ",estimator=unbiased"]))
+        .prop_map(|(d, block, rest)| format!("randomk:density={d},block={block}{rest}"));
     let maxnorm = words(&["bits=2", "bits=3", "bits=5", "bits=8", "levels=64", "levels=5,sigmas=1"])
         .prop_map(|b| format!("maxnorm:{b}"));
     let example = prop::sample::select(and_examples(&[], has_frames)).prop_map(str::to_owned);
@@ -170,10 +171,12 @@ fn before(spelling: &str, n: usize, units: &[Unit], [residual, momentum]: [&Inpu
     Some(kept)
 }
 
-/// One shape, or a matrix with what does not fill a row behind it.
+/// One shape, a matrix, or a matrix with what does not fill a row behind it.
 fn shapes(n: usize) -> impl Strategy<Value = Vec<Vec<usize>>> {
     let matrix = (1usize..70).prop_map(move |width| vec![vec![n / width, width], vec![n % width]]);
-    prop_oneof![Just(vec![vec![n]]), matrix]
+    let widths: Vec<_> = (1usize..70).filter(|width| n.is_multiple_of(*width)).collect();
+    let whole = prop::sample::select(widths).prop_map(move |width| vec![vec![n / width, width]]);
+    prop_oneof![Just(vec![vec![n]]), whole, matrix]
 }
 
 fn cases() -> impl Strategy<Value = Case> {
@@ -272,6 +275,7 @@ fn long_units_are_the_naive_ones() {
         ("topk:density=0.01,index=context", 70_000, Input::Heavy(6)),
         ("topk:density=0.01,index=context-max", 70_000, Input::Heavy(6)),
         ("randomk:density=0.01", 30_000, Input::Normal(7)),
+        ("randomk:density=0.01,block=run", 30_000, Input::Normal(7)),
         ("dgc:density=0.01", 70_000, Input::Heavy(8)),
         ("redsync:density=0.01", 70_000, Input::Heavy(8)),
         ("redsync:density=0.001,width=0.0001", 70_000, Input::Normal(8)),

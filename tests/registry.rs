@@ -81,6 +81,8 @@ fn bytes(room: &str, n: u8) -> Vec<u8> {
         "kind" => whole([0, 3, 5, 6, 0, 9].get(usize::from(n)).copied().unwrap_or(0), n, &[]),
         // Half formats are those of two codecs.
         "dense format" => whole(if n < 3 { n } else { 0 }, 0, &[&[n]]),
+        // A tile of eight columns, of which it has one.
+        "seeded format" if n >> 4 == 2 => whole(6, 3, &[&[7; 8], &[0, n, 8, 1]]),
         "seeded format" => whole(6, 3, &[&[7; 8], &[0, n]]),
         "index coder" => sparse(n, &[]),
         "value format" => sparse(n << 4, &[]),

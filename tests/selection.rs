@@ -6,8 +6,8 @@ use gradwire::codecs::ValueChoice;
 use gradwire::registry::CODECS;
 use gradwire::rounds::{LinearScratch, UnitStep};
 use gradwire::{
-    Codec, Density, EncodeError, Encoder, Grad, LayoutRef, Memory, Selection, Source, Spec, StepInput,
-    StepKey, Unit,
+    Codec, Density, EncodeError, Encoder, Grad, Layout, LayoutRef, Memory, Selection, Source, Spec,
+    StepInput, StepKey, Unit,
 };
 use gradwire_tests::inputs::Input;
 use gradwire_tests::naive::gain::of_density;
@@ -36,6 +36,12 @@ fn units(n: usize) -> Vec<Unit> {
     ranges.into_iter().enumerate().map(unit).collect()
 }
 
+/// Rows of as many coordinates as there can be, up to nine, so that units may hold whole rows.
+fn matrix(n: usize) -> Layout {
+    let columns = (1..10).rev().find(|columns| n.is_multiple_of(*columns)).unwrap_or(1);
+    run::layout(&[vec![n / columns, columns]])
+}
+
 const CODINGS: [&str; 9] = [
     "",
     ",index=chunks",
@@ -48,7 +54,7 @@ const CODINGS: [&str; 9] = [
     ",values=q4,rounding=stochastic,memory=none",
 ];
 
-const METHODS: [&str; 17] = [
+const METHODS: [&str; 19] = [
     "topk:density=1",
     "topk:density=1,memory=none",
     "topk:density=1,chunk=64",
@@ -63,6 +69,8 @@ const METHODS: [&str; 17] = [
     "redsync:density=1,width=0.01,memory=none",
     "randomk:density=1",
     "randomk:density=1,estimator=unbiased",
+    "randomk:density=1,block=run",
+    "randomk:density=1,block=tile,estimator=unbiased",
     "sidco:density=1,stages=1",
     "sidco:density=1,stages=3,fit=exp",
     "sidco:density=1,stages=2,fit=gamma,cap=exact,memory=none",
@@ -140,7 +148,8 @@ proptest! {
         format in prop::sample::select(vec!["f32", "f16", "bf16"]),
         (is_cut, owns, is_parted) in any::<(bool, bool, bool)>(),
     ) {
-        let layout = LayoutRef::flat(n);
+        let layout = matrix(n);
+        let layout = layout.as_ref();
         let units = if is_cut { units(n) } else { vec![Unit::whole(n)] };
         let densities = densities(&shares);
         let mut kept = Kept::new(&spec, n, &units);
@@ -207,7 +216,7 @@ proptest! {
     /// Two or three workers, three steps, unit by unit; the last step is abandoned.
     #[test]
     fn rounds_of_a_selection_are_the_rounds_at_that_density(
-        method in prop::sample::select(vec!["randomk", "randomk:memory=none", "randomk:estimator=unbiased"]),
+        method in prop::sample::select(vec!["randomk", "randomk:memory=none", "randomk:estimator=unbiased", "randomk:block=run", "randomk:block=tile"]),
         n in prop_oneof![0usize..300, 0usize..9000],
         gradients in prop::collection::vec(inputs(), 2..4),
         before in inputs(),
@@ -215,7 +224,8 @@ proptest! {
             prop::sample::select(vec![1e-9, 0.001, 0.01, 0.3, 0.5, 0.9, 1.0]), 1..4),
         is_cut in any::<bool>(),
     ) {
-        let (spec, layout) = (Spec::parse(method).unwrap(), LayoutRef::flat(n));
+        let (spec, layout) = (Spec::parse(method).unwrap(), matrix(n));
+        let layout = layout.as_ref();
         let units = if is_cut { units(n) } else { vec![Unit::whole(n)] };
         let (densities, workers) = (densities(&shares), gradients.len());
         let residual = || before.values(n).iter().map(|value| value / 4.0).collect::<Vec<f32>>();
@@ -286,7 +296,8 @@ fn long_gradients_are_selected_as_an_encode_selects_them() {
     let mut clustered = Input::Normal(2).values(n);
     clustered[70_001..71_001].iter_mut().for_each(|value| *value *= 1000.0);
     let densities = densities(&[0.0001, 0.1, 0.001, 0.01, 0.004, 0.01]);
-    let (layout, units) = (LayoutRef::flat(n), [Unit::whole(n)]);
+    let layout = matrix(n);
+    let (layout, units) = (layout.as_ref(), [Unit::whole(n)]);
     for values in [rising, clustered, Input::Heavy(3).values(n), Input::Ties(4).values(n)] {
         for spelling in [
             "topk",
@@ -298,6 +309,7 @@ fn long_gradients_are_selected_as_an_encode_selects_them() {
             "sidco:stages=1",
             "sidco:stages=4",
             "randomk",
+            "randomk:block=tile",
         ] {
             let spec = Spec::parse(spelling).unwrap();
             let (grad, mut selection) = (Grad::F32(&values), Selection::new());

@@ -2,7 +2,7 @@
 //! five standard deviations, or stated.
 
 use gradwire::codecs::Norm;
-use gradwire::{Codec, Grad, LayoutRef, Source, Spec, StepKey, Unit};
+use gradwire::{Codec, Grad, Layout, LayoutRef, Source, Spec, StepKey, Unit};
 use gradwire_tests::inputs::Input;
 use gradwire_tests::{naive, run};
 
@@ -10,21 +10,19 @@ fn codec(spelling: &str) -> Codec {
     Spec::parse(spelling).unwrap_or_else(|error| panic!("{spelling}: {error}")).codec
 }
 
+/// Rows of five coordinates, if there can be such.
+fn matrix(len: usize) -> Layout {
+    let columns = if len.is_multiple_of(5) { 5 } else { 1 };
+    run::layout(&[vec![len / columns, columns]])
+}
+
 fn frame(codec: &Codec, key: StepKey, grad: &[f32]) -> Vec<u8> {
-    run::encode(
-        codec,
-        key,
-        &LayoutRef::flat(grad.len()),
-        &[Unit::whole(grad.len())],
-        Grad::F32(grad),
-        None,
-        0,
-    )
-    .unwrap()
+    let (layout, unit) = (matrix(grad.len()), [Unit::whole(grad.len())]);
+    run::encode(codec, key, &layout.as_ref(), &unit, Grad::F32(grad), None, 0).unwrap()
 }
 
 fn decoded(codec: &Codec, key: StepKey, grad: &[f32]) -> Vec<f64> {
-    let values = run::decode(&frame(codec, key, grad), &LayoutRef::flat(grad.len())).unwrap();
+    let values = run::decode(&frame(codec, key, grad), &matrix(grad.len()).as_ref()).unwrap();
     values.into_iter().map(f64::from).collect()
 }
 
@@ -210,36 +208,44 @@ fn top_k_is_a_contraction_by_k_over_n() {
     }
 }
 
+const BLOCKS: [&str; 3] = ["block=none", "block=run", "block=tile"];
+
 #[test]
 fn unbiased_random_k_is_unbiased_with_variance_n_over_k_less_one() {
     const TRIALS: u64 = 4000;
     let grad = Input::Normal(6).values(40);
-    let codec = codec("randomk:density=0.2,estimator=unbiased");
-    let (mean, error) = moments(&codec, &grad, TRIALS);
-    for i in 0..grad.len() {
-        let v = f64::from(grad[i]);
-        let bound = 5.0 * v.abs() * (4.0 / TRIALS as f64).sqrt() + 1e-6;
-        assert!((mean[i] - v).abs() <= bound, "coordinate {i} is off by {}", mean[i] - v);
+    for block in BLOCKS {
+        let codec = codec(&format!("randomk:density=0.2,estimator=unbiased,{block}"));
+        let (mean, error) = moments(&codec, &grad, TRIALS);
+        for i in 0..grad.len() {
+            let v = f64::from(grad[i]);
+            let bound = 5.0 * v.abs() * (4.0 / TRIALS as f64).sqrt() + 1e-6;
+            assert!((mean[i] - v).abs() <= bound, "{block}: coordinate {i} is off by {}", mean[i] - v);
+        }
+        let expected = 4.0 * energy(&grad);
+        assert!((error / expected - 1.0).abs() < 0.05, "{block}: {error} against {expected}");
     }
-    let expected = 4.0 * energy(&grad);
-    assert!((error / expected - 1.0).abs() < 0.05, "{error} against {expected}");
 }
 
 #[test]
 fn contracting_random_k_keeps_k_over_n_of_the_energy() {
     let grad = Input::Normal(7).values(40);
-    let (_, error) = moments(&codec("randomk:density=0.2"), &grad, 4000);
-    let expected = 0.8 * energy(&grad);
-    assert!((error / expected - 1.0).abs() < 0.05, "{error} against {expected}");
+    for block in BLOCKS {
+        let (_, error) = moments(&codec(&format!("randomk:density=0.2,{block}")), &grad, 4000);
+        let expected = 0.8 * energy(&grad);
+        assert!((error / expected - 1.0).abs() < 0.05, "{block}: {error} against {expected}");
+    }
 }
 
 #[test]
 fn every_coordinate_is_sampled_equally_often() {
     const TRIALS: u64 = 5000;
     let grad = vec![1.0; 30];
-    let (mean, _) = moments(&codec("randomk:density=0.1"), &grad, TRIALS);
     let deviation = (0.1 * 0.9 / TRIALS as f64).sqrt();
-    assert!(mean.iter().all(|share| (share - 0.1).abs() < 5.0 * deviation), "{mean:?}");
+    for block in BLOCKS {
+        let (mean, _) = moments(&codec(&format!("randomk:density=0.1,{block}")), &grad, TRIALS);
+        assert!(mean.iter().all(|share| (share - 0.1).abs() < 5.0 * deviation), "{block}: {mean:?}");
+    }
 }
 
 #[test]
@@ -296,16 +302,21 @@ fn ranks_round_independently() {
 #[test]
 fn every_rank_samples_the_same_coordinates_and_no_two_units_do() {
     let grad = vec![1.0; 500];
-    let codec = codec("randomk:density=0.1");
-    let base = decoded(&codec, key(1, 2, 0), &grad);
-    for rank in [1, 2, 77, (1 << 30) - 2] {
-        assert_eq!(frame(&codec, key(1, 2, rank), &grad), frame(&codec, key(1, 2, 0), &grad));
+    for block in BLOCKS {
+        samples_are_shared_by_ranks_and_not_by_units(&codec(&format!("randomk:density=0.1,{block}")), &grad);
     }
-    assert_ne!(decoded(&codec, key(1, 3, 0), &grad), base);
-    assert_ne!(decoded(&codec, key(2, 2, 0), &grad), base);
+}
+
+fn samples_are_shared_by_ranks_and_not_by_units(codec: &Codec, grad: &[f32]) {
+    let base = decoded(codec, key(1, 2, 0), grad);
+    for rank in [1, 2, 77, (1 << 30) - 2] {
+        assert_eq!(frame(codec, key(1, 2, rank), grad), frame(codec, key(1, 2, 0), grad));
+    }
+    assert_ne!(decoded(codec, key(1, 3, 0), grad), base);
+    assert_ne!(decoded(codec, key(2, 2, 0), grad), base);
     let units = [0, 1].map(|id| Unit { id, start: 250 * id as usize, len: 250, dense: false });
     let both =
-        run::encode(&codec, key(1, 2, 0), &LayoutRef::flat(500), &units, Grad::F32(&grad), None, 0).unwrap();
+        run::encode(codec, key(1, 2, 0), &LayoutRef::flat(500), &units, Grad::F32(grad), None, 0).unwrap();
     let both = run::decode(&both, &LayoutRef::flat(500)).unwrap();
     assert_ne!(both[..250], both[250..]);
 }

@@ -220,7 +220,7 @@ pub enum Field {
     Kind,
     /// `k`: more entries than coordinates.
     Entries,
-    /// `coding`: unknown index or value coder, or reserved bits.
+    /// `coding`: unknown index or value coder, or reserved bits. Of a seeded unit: unknown format or drawing.
     Coding,
     /// `bits`: level width outside its range.
     Bits,
@@ -238,6 +238,8 @@ pub enum Field {
     Rice,
     /// `chunk_log2` or `width` of positions in chunks outside its range.
     Chunks,
+    /// `columns` or `width` of a tile of positions outside its range, or no room for its entries.
+    Tile,
     /// Codebook size outside its range, or entries that do not ascend.
     Codebook,
     /// `shift` or the heads of values in planes: outside their range, or a head that is not finite.

@@ -17,9 +17,9 @@ pub struct Limits {
     /// Words of 32 bits that parsing may use, summed over all units of a frame. FORMAT.md, section 11, has
     /// the exact numbers. A sparse unit takes one word an entry. It also takes the larger of two numbers: up
     /// to 7062 words if its positions are under `context`, or up to 133,320 under `context-max`; and 4096 if
-    /// its values are in rANS. A seeded unit takes one word an entry and one bit a coordinate. A unit of
-    /// levels takes 4096 words for each table in rANS, one byte for each segment that has a class, and one
-    /// word for each norm in planes; under `context` it takes one word a coordinate.
+    /// its values are in rANS. A seeded unit takes one word an entry and at most one bit a coordinate. A
+    /// unit of levels takes 4096 words for each table in rANS, one byte for each segment that has a class,
+    /// and one word for each norm in planes; under `context` it takes one word a coordinate.
     pub max_scratch_words: usize,
     /// Largest magnitude of a decoded value. For levels it is the largest norm, to which the highest level
     /// decodes. It bounds what one peer can do to the mean.

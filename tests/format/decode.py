@@ -47,7 +47,7 @@ KNOWN = {
     "flag": {0, 2},
     "kind": {0, 1, 2, 3, 5},
     "dense format": {0, 1, 2},
-    "seeded format": {0, 1, 2},
+    "seeded format": {0, 1, 2, 16, 17, 18, 32, 33, 34},
     "index coder": {0, 1, 2, 3, 4, 6},
     "value format": {0, 1, 2, 3, 4, 5, 6},
     "rice block": set(range(4, 17)),
@@ -750,18 +750,20 @@ class Decoder:
         seed = self.reader.number(8)
         k = unit.entries = self.reader.varint()
         require(k <= unit.len, "InvalidField(Entries)")
-        value_format = self.reader.number(1)
-        known("seeded format", value_format, "InvalidField(Coding)")
+        form = self.reader.number(1)
+        known("seeded format", form, "InvalidField(Coding)")
+        drawing, value_format = form >> 4, form & 15
+        columns = width = unit.len
+        if drawing == 2:
+            columns, width = self.reader.varint(), self.reader.varint()
+            require(1 <= columns <= unit.len and unit.len % columns == 0, "InvalidField(Tile)")
+            require(1 <= width <= columns and k <= width * (unit.len // columns), "InvalidField(Tile)")
         values = self.fixed_values(value_format, k)
-        unit.scratch_words = (unit.len + 31) // 32 if k else 0
+        unit.scratch_words = (unit.len + 31) // 32 if k and drawing == 0 else 0
         stream = Stream(seed, self.step, unit.id, SHARED, SELECTION)
-        taken = set()
-        for draw in range(k):
-            j = unit.len - k + draw
-            t = stream.u64(draw) * (j + 1) >> 64
-            taken.add(j if t in taken else t)
-        positions = sorted(taken)
-        unit.about = f"k {k}, seed {seed}, {['f32', 'f16', 'bf16'][value_format]}"
+        positions = sorted(drawn_tile(stream, k, unit.len, columns, width) if drawing else drawn_alone(stream, k, unit.len))
+        drawn = ["alone", "as a run", f"as a tile, {width} of {columns} columns"][drawing]
+        unit.about = f"k {k}, seed {seed}, drawn {drawn}, {['f32', 'f16', 'bf16'][value_format]}"
         unit.add = lambda acc: add_entries(acc, unit.start, positions, values)
 
     def signs(self, unit):
@@ -1392,6 +1394,25 @@ class Stream:
     def u64(self, i):
         words = self.block(i // 2)
         return words[i % 2 * 2] | words[i % 2 * 2 + 1] << 32
+
+
+# Section 8.1: the positions of seeded units
+
+
+def drawn_alone(stream, k, length):
+    taken = set()
+    for draw in range(k):
+        j = length - k + draw
+        t = stream.u64(draw) * (j + 1) >> 64
+        taken.add(j if t in taken else t)
+    return taken
+
+
+def drawn_tile(stream, k, length, columns, width):
+    first = stream.u64(0) * length >> 64
+    for i in range(k):
+        row = (first // columns + i // width) % (length // columns)
+        yield row * columns + (first % columns + i % width) % columns
 
 
 # Section 2.4: files of several messages

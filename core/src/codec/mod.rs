@@ -21,7 +21,7 @@ mod unit;
 use crate::corrected::Corrected;
 use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
-use crate::gradient::layout::LayoutRef;
+use crate::gradient::layout::{LayoutRef, Span};
 use crate::gradient::unit::Unit;
 use crate::kernels::Isa;
 use crate::memory::{Memory, MemoryView, StateLen};
@@ -110,6 +110,13 @@ pub struct UnitStep<'a> {
     pub workers: u32,
     /// The place of this worker among them, in the order of their ranks, from 0.
     pub place: u32,
+}
+
+impl<'a> UnitStep<'a> {
+    /// The unit's range of the layout.
+    pub(crate) fn span(&self) -> Span<'a> {
+        Span { layout: self.layout, start: self.unit.start, len: self.unit.len }
+    }
 }
 
 /// One round of a unit, for a [`Linear`] codec. The data are in the scratch memory.

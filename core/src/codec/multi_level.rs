@@ -4,6 +4,7 @@ use crate::codec::{Round, UnitInput};
 use crate::corrected::{BLOCK, Corrected};
 use crate::error::EncodeError;
 use crate::gradient::density::Density;
+use crate::gradient::layout::Span;
 use crate::gradient::unit::Unit;
 use crate::kernels::scalar::sums::Strides;
 use crate::kernels::scalar::total_of;
@@ -34,6 +35,8 @@ pub struct Chosen<'c> {
     pub(crate) key: StepKey,
     /// Identifier of the unit.
     pub(crate) unit: u32,
+    /// The unit's range of the layout.
+    pub(crate) span: Span<'c>,
     /// All values of the unit.
     pub(crate) p: &'c [f32],
 }

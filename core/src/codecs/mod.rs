@@ -35,7 +35,7 @@ pub use powersgd::PowerSgd;
 #[cfg(feature = "alloc")]
 pub use powersgd::PowerSgdByUnit;
 pub use qsgd::{Cutoff, EntropyChoice, LevelBits, Norm, Qsgd};
-pub use randomk::{Estimator, RandomK};
+pub use randomk::{Block, Estimator, RandomK};
 pub use redsync::Redsync;
 pub use sharedk::{SharedBy, SharedFeedback, SharedK, SketchSize};
 pub use sidco::{Fit, Sidco};

@@ -309,10 +309,10 @@ impl<'a> Frame<'a> {
     /// Checks `bytes` completely. Decoding the frame that it returns cannot fail.
     ///
     /// `scratch` holds at least [`frame_scratch_len`] words and is lent until the frame is dropped. A sparse
-    /// unit takes at most one word an entry and 133,320 more. A seeded unit takes one word an entry and one
-    /// bit a coordinate. A unit of levels takes one word a coordinate under context, and otherwise at most
-    /// 65,536 words, one byte for every 32 coordinates and one word a bucket. FORMAT.md, section 11, has
-    /// the exact numbers.
+    /// unit takes at most one word an entry and 133,320 more. A seeded unit takes one word an entry and at
+    /// most one bit a coordinate. A unit of levels takes one word a coordinate under context, and otherwise
+    /// at most 65,536 words, one byte for every 32 coordinates and one word a bucket. FORMAT.md, section 11,
+    /// has the exact numbers.
     ///
     /// # Errors
     /// Every way in which bytes fail to be a frame that the caller can accept; see [`DecodeError`]. Nothing

@@ -57,6 +57,11 @@ impl Density {
         (billionths(product) as usize).max(1).min(n)
     }
 
+    /// ⌊1/density⌋.
+    pub(crate) fn whole_ratio(self) -> u32 {
+        BILLION / self.0
+    }
+
     /// ⌈density·n⌉.
     pub(crate) fn count_up(self, n: usize) -> usize {
         (n as u128 * u128::from(self.0)).div_ceil(u128::from(BILLION)) as usize

@@ -11,7 +11,7 @@ use crate::frame::message::{
 };
 use crate::gradient::density::Density;
 use crate::gradient::grad::Grad;
-use crate::gradient::layout::LayoutRef;
+use crate::gradient::layout::{LayoutRef, Span};
 use crate::gradient::unit::Unit;
 use crate::kernels::{self, CANDIDATE_SLACK, Candidates};
 use crate::memory::Memory;
@@ -172,7 +172,7 @@ impl Selection {
             let entries = if unit.dense {
                 self.take_whole(unit, &source, densities.len())?
             } else {
-                self.choose((levels, key, unit), &source, densities, &mut filled)?
+                self.choose((levels, step, unit), &source, densities, &mut filled)?
             };
             selected.push(entries);
         }
@@ -389,7 +389,7 @@ impl Selection {
     /// Chooses the entries of a unit at each density, after the `filled` entries of the units before it.
     fn choose(
         &mut self,
-        (levels, key, unit): (&dyn MultiLevel, StepKey, &Unit),
+        (levels, step, unit): (&dyn MultiLevel, &StepInput<'_>, &Unit),
         source: &Corrected<'_>,
         densities: &[Density],
         filled: &mut usize,
@@ -407,7 +407,7 @@ impl Selection {
         *filled = held.end;
         let mut places = Vec::with_capacity(densities.len());
         for (&density, gain) in densities.iter().zip(0..) {
-            let place = self.choose_at((levels, key, unit), density, held.clone(), filled);
+            let place = self.choose_at((levels, step, unit), density, held.clone(), filled);
             self.gains[gain] +=
                 Gain { sent: SquareSum::of(&self.entries[place.clone()]), whole: whole.squares };
             places.push(place);
@@ -418,7 +418,7 @@ impl Selection {
     /// Where the entries at that density are, out of those that are held.
     fn choose_at(
         &mut self,
-        (levels, key, unit): (&dyn MultiLevel, StepKey, &Unit),
+        (levels, step, unit): (&dyn MultiLevel, &StepInput<'_>, &Unit),
         density: Density,
         held: Range<usize>,
         filled: &mut usize,
@@ -429,7 +429,8 @@ impl Selection {
         self.entries.copy_within(held.clone(), start);
         let (indices, values) = (&mut self.indices[start..], &mut self.entries[start..]);
         let mut candidates = Candidates { indices, values, len };
-        let of = Chosen { density, key, unit: unit.id, p: &self.values[unit.range()] };
+        let span = Span { layout: step.layout, start: unit.start, len: unit.len };
+        let of = Chosen { density, key: step.key, unit: unit.id, span, p: &self.values[unit.range()] };
         levels.choose(&of, &mut candidates, &mut self.spare);
         if candidates.len == len {
             return held;

@@ -13,6 +13,10 @@ pub struct KeyEntry {
 /// same in all codecs that have it: take one of these before you invent another.
 pub const KEYS: &[KeyEntry] = &[
     entry("bits", "bits of a level; of a finer scale, too, after a `+`"),
+    entry(
+        "block",
+        "what is drawn as a whole: nothing (`none`), a `run` of neighbours, or a `tile` of a matrix",
+    ),
     entry("bucket", "coordinates that share a norm"),
     entry("by", "how the coordinates that all workers share are found"),
     entry("candidates", "coordinates whose exact values are summed for each that is sent"),

@@ -239,6 +239,8 @@ mod tests {
             "qsgd:bits=ternary,bucket=128,norm=l2,entropy=elias",
             "qsgd:bits=4,rounding=nearest",
             "randomk:density=0.000000001,estimator=unbiased",
+            "randomk:density=0.01,block=run",
+            "randomk:density=0.01,block=tile,estimator=unbiased,unit=model",
             "none:max_packet_bytes=65536",
             "topk:density=0.01,unit=tensor,max_packet_bytes=64",
             "topk:density=0.01,decay=0.95",

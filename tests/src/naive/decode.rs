@@ -227,9 +227,21 @@ fn seeded_entries(step: u64, unit: u32, len: usize, bytes: &mut Bytes<'_>) -> Ch
     let k = bytes.varint_usize()?;
     ensure(k <= len, "more entries than coordinates")?;
     let format = bytes.u8()?;
-    ensure(format < values::CODEBOOK, "seeded units have no codebook")?;
-    let values = values::read(format, bytes, k)?;
-    let key = StepKey { seed, step, source: Source::Shared };
-    let positions = Draws::new(key, unit, Purpose::Selection).sample(len, k);
+    ensure(format & 15 < values::CODEBOOK, "seeded units have no codebook")?;
+    let tile = match format >> 4 {
+        0 => None,
+        1 => Some((len, len)),
+        2 => {
+            let (columns, width) = (bytes.varint_usize()?, bytes.varint_usize()?);
+            ensure((1..=len).contains(&columns) && len.is_multiple_of(columns), "rows of no such length")?;
+            ensure((1..=columns).contains(&width), "the width of a tile")?;
+            ensure(k <= width * (len / columns), "more entries than a tile has room for")?;
+            Some((columns, width))
+        }
+        _ => return Err("the drawing is not known"),
+    };
+    let values = values::read(format & 15, bytes, k)?;
+    let draws = Draws::new(StepKey { seed, step, source: Source::Shared }, unit, Purpose::Selection);
+    let positions = tile.map_or_else(|| draws.sample(len, k), |tile| draws.tile(len, k, tile));
     Ok(positions.into_iter().zip(values).collect())
 }

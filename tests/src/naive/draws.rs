@@ -96,6 +96,19 @@ impl Draws {
         taken.into_iter().collect()
     }
 
+    /// `k` out of `len` positions, which are rows of `columns`. They fill `width` columns of row after row,
+    /// from the position that a draw below `len` says on. After the last row and column come the first.
+    #[must_use]
+    pub fn tile(&self, len: usize, k: usize, (columns, width): (usize, usize)) -> Vec<usize> {
+        let first = self.below_at(0, len as u64) as usize;
+        let position = |i: usize| {
+            let (row, column) = (first / columns + i / width, first % columns + i % width);
+            row % (len / columns) * columns + column % columns
+        };
+        let taken: std::collections::BTreeSet<usize> = (0..k).map(position).collect();
+        taken.into_iter().collect()
+    }
+
     /// An order of the numbers below `n`: a balanced network of six rounds, walked until it hits one of them.
     #[must_use]
     pub fn order(&self, n: usize) -> Vec<usize> {

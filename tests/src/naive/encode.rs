@@ -3,14 +3,14 @@
 use super::context::Place;
 use super::draws::{Draws, Purpose};
 use super::header::{fingerprint, frame, varint};
-use super::{dgc, efsign, index, levels, redsync, sidco, values};
+use super::{dgc, efsign, index, levels, randomk, redsync, sidco, values};
 use crate::run::Kept;
 use gradwire::codecs::{
-    Dense, EntropyChoice, Estimator, IndexChoice, MaxNorm, Norm, Qsgd, RandomK, Rounding, ValueChoice,
+    Dense, EntropyChoice, Estimator, IndexChoice, MaxNorm, Norm, Qsgd, Rounding, ValueChoice,
 };
 use gradwire::registry::{GatherCodec, LinearCodec};
 use gradwire::state::UnitState;
-use gradwire::{Codec, Density, EncodeError, Source, StepKey, Unit};
+use gradwire::{Codec, Density, EncodeError, StepKey, Unit};
 use std::num::NonZeroU32;
 use std::ops::Range;
 
@@ -203,24 +203,6 @@ fn alone(maxnorm: &MaxNorm) -> Qsgd {
     one_bucket.with_entropy(EntropyChoice::Fixed).with_rounding(maxnorm.rounding())
 }
 
-fn seeded(randomk: &RandomK, key: StepKey, unit: u32, p: &[f32]) -> Body {
-    let k = count(randomk.density(), p.len());
-    let shared = StepKey { source: Source::Shared, ..key };
-    let selected = Draws::new(shared, unit, Purpose::Selection).sample(p.len(), k);
-    let factor = match randomk.estimator() {
-        Estimator::Contraction => 1.0,
-        Estimator::Unbiased => (p.len() as f64 / k as f64) as f32,
-        other => panic!("the reference does not know {other:?}"),
-    };
-    let mut bytes = key.seed.to_le_bytes().to_vec();
-    bytes.extend(varint(k as u64));
-    bytes.push(values::F32);
-    bytes.extend(selected.iter().flat_map(|&i| (p[i] * factor).to_le_bytes()));
-    let mut decoded = vec![0.0; p.len()];
-    selected.iter().for_each(|&i| decoded[i] = p[i] * factor);
-    Body { kind: 3, bytes, decoded, clears: Some(selected), state: None }
-}
-
 fn unit_body(job: &Job<'_>, unit: &Unit, state: Option<UnitState>, p: &[f32]) -> Body {
     let Job { codec, key, shapes, .. } = *job;
     let place = Place { shapes: Some(shapes), start: unit.start, len: unit.len };
@@ -240,7 +222,10 @@ fn unit_body(job: &Job<'_>, unit: &Unit, state: Option<UnitState>, p: &[f32]) ->
             let (bytes, decoded) = efsign::body(p);
             Body { kind: 5, bytes, decoded, clears: None, state: None }
         }
-        Codec::Linear(LinearCodec::RandomK(randomk)) => seeded(randomk, key, unit.id, p),
+        Codec::Linear(LinearCodec::RandomK(codec)) => {
+            let (bytes, decoded, selected) = randomk::body(codec, (key, unit.id), &place, p);
+            Body { kind: 3, bytes, decoded, clears: Some(selected), state: None }
+        }
         Codec::Linear(LinearCodec::MaxNorm(maxnorm)) => quantized(&alone(maxnorm), key, unit.id, p),
         _ => match chosen(codec, key, unit.id, state, p) {
             Some(chosen) => chosen.whole(&place),
@@ -280,9 +265,7 @@ fn bound(codec: &Codec, unit: &Unit) -> f32 {
         Codec::Gather(GatherCodec::Sidco(sidco)) => values::bound(sidco.values(), sidco.rounding()),
         Codec::Gather(GatherCodec::Redsync(codec)) => values::bound(codec.values(), codec.rounding()),
         Codec::Gather(GatherCodec::Qsgd(qsgd)) => power(if qsgd.norm() == Norm::L2 { 111 } else { 126 }),
-        Codec::Linear(LinearCodec::RandomK(randomk)) if randomk.estimator() == Estimator::Unbiased => {
-            power(95)
-        }
+        Codec::Linear(LinearCodec::RandomK(codec)) if codec.estimator() == Estimator::Unbiased => power(95),
         _ => f32::INFINITY,
     }
 }

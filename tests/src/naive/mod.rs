@@ -25,6 +25,7 @@ pub mod levels;
 pub mod maxnorm;
 pub mod planes;
 pub mod powersgd;
+mod randomk;
 pub mod rans;
 pub mod redsync;
 pub mod rules;

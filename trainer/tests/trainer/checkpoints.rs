@@ -70,7 +70,7 @@ fn timeless(metrics: &[Metrics]) -> Vec<Metrics> {
 type Change = fn(&mut Settings);
 
 /// Every kind of memory, optimizer, schedule and controller.
-fn cases() -> [(&'static str, Change); 51] {
+fn cases() -> [(&'static str, Change); 53] {
     let momentum = |settings: &mut Settings| settings.momentum = Some(0.9);
     let adamw = |settings: &mut Settings| settings.optimizer = Some(OptimizerKind::Adamw);
     let updates = |settings: &mut Settings| {
@@ -169,6 +169,8 @@ fn cases() -> [(&'static str, Change); 51] {
         ("qsgd:bits=4", momentum),
         ("qsgd:bits=4,rounding=nearest", adamw),
         ("randomk:density=0.05", schedule),
+        ("randomk:density=0.05,block=run", schedule),
+        ("randomk:density=0.05,block=tile", momentum),
         ("maxnorm:bits=4", momentum),
         ("maxnorm:bits=4+8,rounding=nearest", momentum),
         ("maxnorm:bits=4,density=0.3", schedule),

@@ -12,7 +12,7 @@ use gradwire_transports::exchange::{Exchange, ExchangeError, Report, Route, Serv
 use gradwire_transports::layer::{FaultInjector, FaultPlan};
 use gradwire_transports::{Deadline, Rank, Transport, TransportError, local};
 
-const SPECS: [&str; 8] = [
+const SPECS: [&str; 9] = [
     "none",
     "bf16",
     "topk:density=0.05",
@@ -21,6 +21,7 @@ const SPECS: [&str; 8] = [
     "qsgd:bits=4,bucket=64",
     "qsgd:bits=4,bucket=64,rounding=nearest",
     "randomk:density=0.1",
+    "randomk:density=0.1,block=tile",
 ];
 
 fn layout() -> Layout {

@@ -100,6 +100,9 @@ fn a_selected_step_is_the_step_of_its_gradient() {
         ("randomk:unit=tensor,dense_1d=true", ring(), 3, true),
         ("randomk:unit=tensor,memory=none", ring(), 1, false),
         ("randomk:unit=tensor,estimator=unbiased", ring(), 2, false),
+        ("randomk:block=run", ring(), 1, false),
+        ("randomk:block=tile", Route::AllGather, 2, false),
+        ("randomk:block=tile", ring(), 3, true),
         ("randomk:unit=tensor", Route::AllReduce { wire: Wire::Bf16 }, 1, false),
         ("randomk:unit=tensor", Route::Tree { wire: Wire::F32 }, 1, false),
     ] {

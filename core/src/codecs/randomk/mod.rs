@@ -25,7 +25,8 @@ use crate::scratch::{LinearScratch, LinearScratchLen, Scratch, ScratchLen};
 use crate::wire::ids::CodecId;
 use crate::wire::writer::{MAX_VARINT_BYTES, Writer};
 
-use draw::{bitmap_words, sample};
+pub use draw::Block;
+use draw::Drawing;
 pub(crate) use view::SeededFields;
 
 /// The factor on the values: the key `estimator=` of a spelling.
@@ -41,15 +42,19 @@ pub enum Estimator {
 }
 
 /// Random-k: k = clamp(round(density·n), 1, n) coordinates, drawn without replacement from the shared stream
-/// of (seed, step, unit), the same on every rank. Each k-subset is equally likely.
+/// of (seed, step, unit), the same on every rank. Each k-subset is equally likely, or each [`Block`] of k
+/// coordinates.
 ///
 /// # Source
 /// Stich, Cordonnier, Jaggi: Sparsified SGD with Memory (arXiv 1809.07599), definition 2.1; Wangni et al.:
 /// Gradient Sparsification (arXiv 1710.09854) for the unbiased form. Sampling: Floyd, in Bentley: Programming
-/// Pearls: A Sample of Brilliance (CACM 30(9), 1987).
+/// Pearls: A Sample of Brilliance (CACM 30(9), 1987). Runs: Eghlidi, Jaggi: Sparse Communication for Training
+/// Deep Networks (arXiv 2009.09271), random-block. Tiles: GRSB, of which we know code alone. Its tiles are
+/// aligned, and have no shorter row; here they may begin anywhere, so that no sizes need to divide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RandomK {
     density: Density,
+    block: Block,
     estimator: Estimator,
 }
 
@@ -57,10 +62,16 @@ impl RandomK {
     /// Its number on the wire.
     pub(crate) const ID: CodecId = CodecId::new(6);
 
-    /// Random-k at `density`.
+    /// Random-k at `density`, of coordinates that are drawn alone.
     #[must_use]
     pub fn new(density: Density, estimator: Estimator) -> Self {
-        Self { density, estimator }
+        Self { density, block: Block::None, estimator }
+    }
+
+    /// Drawn as such a block.
+    #[must_use]
+    pub fn with_block(self, block: Block) -> Self {
+        Self { block, ..self }
     }
 
     /// At another density.
@@ -73,6 +84,12 @@ impl RandomK {
     #[must_use]
     pub fn density(&self) -> Density {
         self.density
+    }
+
+    /// What is drawn as a whole.
+    #[must_use]
+    pub fn block(&self) -> Block {
+        self.block
     }
 
     /// The estimator.
@@ -109,12 +126,13 @@ impl EncodeUnit for RandomK {
     }
 
     fn max_body_bytes(&self, len: usize) -> Option<usize> {
-        self.density.count(len).checked_mul(4)?.checked_add(8 + MAX_VARINT_BYTES + 1)
+        let values = self.density.count(len).checked_mul(4)?;
+        values.checked_add(8 + MAX_VARINT_BYTES + 1 + self.block.most_bytes())
     }
 
     fn unit_scratch_len(&self, len: usize) -> ScratchLen {
         let k = self.density.count(len);
-        ScratchLen { words: len.saturating_add(k).saturating_add(bitmap_words(len)), bytes: 0 }
+        ScratchLen { words: len.saturating_add(k).saturating_add(self.block.spare_words(len)), bytes: 0 }
     }
 
     fn overflow_bound(&self) -> f32 {
@@ -134,12 +152,14 @@ impl EncodeUnit for RandomK {
     ) -> Result<(), EncodeError> {
         let len = input.unit.len;
         let (p, words) = scratch.words.split_at_mut(len);
+        let drawing = Drawing::new(self.block, self.density, input.span());
         input.source(self.bound()).fold(Isa::best(), 0, p)?;
         let k = self.density.count(len);
         let (indices, words) = words.split_at_mut(k);
-        sample(&input.key.shared_selection(input.unit.id), len, indices, &mut words[..bitmap_words(len)]);
+        drawing.draw(&input.key.shared_selection(input.unit.id), len, indices, words);
         let factor = self.factor(k, len);
-        write(input.key, indices.iter().map(|&index| f32::from_bits(p[index as usize]) * factor), writer);
+        let values = indices.iter().map(|&index| f32::from_bits(p[index as usize]) * factor);
+        write(input.key, drawing, values, writer);
         if let Some(memory) = input.memory {
             commit(p, indices, memory);
         }
@@ -147,12 +167,17 @@ impl EncodeUnit for RandomK {
     }
 }
 
-/// Writes the body with these values. The positions follow from the key.
-fn write(key: StepKey, values: impl ExactSizeIterator<Item = f32>, writer: &mut Writer<'_>) {
+/// Writes the body with these values. The positions follow from the key and the drawing.
+fn write(
+    key: StepKey,
+    drawing: Drawing,
+    values: impl ExactSizeIterator<Item = f32>,
+    writer: &mut Writer<'_>,
+) {
     let k = values.len();
     writer.bytes(&key.seed.to_le_bytes());
     writer.varint(k as u64);
-    writer.u8(ValueFormat::F32.number());
+    drawing.write(ValueFormat::F32.number(), writer);
     let places = writer.reserve(4 * k).as_chunks_mut::<4>().0;
     places.iter_mut().zip(values).for_each(|(place, value)| *place = value.to_le_bytes());
 }
@@ -169,7 +194,7 @@ impl Linear for RandomK {
     fn round_scratch_len(&self, _: &LayoutRef<'_>, unit: &Unit, _: u32) -> LinearScratchLen {
         let (len, k) = (unit.len, self.density.count(unit.len));
         LinearScratchLen {
-            words: len.saturating_add(k).saturating_add(bitmap_words(len)),
+            words: len.saturating_add(k).saturating_add(self.block.spare_words(len)),
             floats: k,
             ints: 0,
         }
@@ -191,8 +216,9 @@ impl Linear for RandomK {
         begin_unit(needed, unit, grad, residual, self.bound(), scratch)?;
         let k = self.density.count(unit.len);
         let (p, words) = scratch.words.split_at_mut(unit.len);
+        let drawing = Drawing::new(self.block, self.density, step.span());
         let (indices, words) = words.split_at_mut(k);
-        sample(&step.key.shared_selection(unit.id), unit.len, indices, &mut words[..bitmap_words(unit.len)]);
+        drawing.draw(&step.key.shared_selection(unit.id), unit.len, indices, words);
         let factor = self.factor(k, unit.len);
         for (value, &index) in scratch.floats.iter_mut().zip(&*indices) {
             *value = f32::from_bits(p[index as usize]) * factor;

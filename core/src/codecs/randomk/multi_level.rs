@@ -1,7 +1,7 @@
 //! The entries at several densities, from one read of the gradient. The positions do not depend on the
 //! values, so nothing is held for them but p.
 
-use super::draw::{bitmap_words, sample};
+use super::draw::Drawing;
 use super::{RandomK, write};
 use crate::codec::{Chosen, MultiLevel, Reduction, Round, UnitInput};
 use crate::gradient::density::Density;
@@ -12,7 +12,7 @@ use crate::wire::writer::Writer;
 
 impl MultiLevel for RandomK {
     fn spare_len(&self, _density: Density, len: usize) -> usize {
-        bitmap_words(len)
+        self.block.spare_words(len)
     }
 
     fn choice_len(&self, density: Density, len: usize) -> usize {
@@ -23,7 +23,8 @@ impl MultiLevel for RandomK {
         let len = of.p.len();
         let k = of.density.count(len);
         let indices = &mut candidates.indices[..k];
-        sample(&of.key.shared_selection(of.unit), len, indices, &mut spare[..bitmap_words(len)]);
+        let drawing = Drawing::new(self.block, of.density, of.span);
+        drawing.draw(&of.key.shared_selection(of.unit), len, indices, spare);
         let factor = self.factor(k, len);
         for (value, &index) in candidates.values.iter_mut().zip(&*indices) {
             *value = (of.p[index as usize] * factor).to_bits();
@@ -39,7 +40,8 @@ impl MultiLevel for RandomK {
         writer: &mut Writer<'_>,
     ) {
         let (indices, values) = (&entries.indices[..entries.len], &entries.values[..entries.len]);
-        write(input.key, values.iter().map(|&bits| f32::from_bits(bits)), writer);
+        let drawing = Drawing::new(self.block, self.density, input.span());
+        write(input.key, drawing, values.iter().map(|&bits| f32::from_bits(bits)), writer);
         if let Some(memory) = input.memory {
             let bound = memory.magnitude_bound();
             let residual = memory.residual_mut();

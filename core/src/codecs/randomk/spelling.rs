@@ -1,11 +1,14 @@
 //! `randomk`
 
-use super::{Estimator, RandomK, SeededFields};
+use super::{Block, Estimator, RandomK, SeededFields};
 use crate::codec::{Body, Described, SUMMED, Spelled};
 use crate::gradient::density::Density;
 use crate::keys::{Keys, MemoryChoice, Printer, SpecError, Words, with_unit_keys};
 use crate::wire::ids::{CodecId, Kind};
 use core::fmt;
+
+const BLOCK: Words<Block> =
+    Words { words: &["none", "run", "tile"], values: &[Block::None, Block::Run, Block::Tile] };
 
 const ESTIMATOR: Words<Estimator> =
     Words { words: &["contraction", "unbiased"], values: &[Estimator::Contraction, Estimator::Unbiased] };
@@ -13,16 +16,21 @@ const ESTIMATOR: Words<Estimator> =
 impl Spelled for RandomK {
     const NAMES: &'static [(&'static str, Option<CodecId>)] = &[("randomk", Some(Self::ID))];
     const KIND: Kind = SeededFields::KIND;
-    const KEYS: &'static str = with_unit_keys!("density warmup estimator");
+    const KEYS: &'static str = with_unit_keys!("density warmup block estimator");
     const SUMMARY: &'static str = "k coordinates drawn alike by all workers, so that values alone are summed";
     const SUITS: &'static str = "all-reduce with few bytes";
     const COSTS: &'static str = "loses more than `topk` at the same density";
-    const EXAMPLES: &'static [&'static str] =
-        &["randomk:density=0.01", "randomk:density=0.1,estimator=unbiased"];
+    const EXAMPLES: &'static [&'static str] = &[
+        "randomk:density=0.01",
+        "randomk:density=0.1,estimator=unbiased",
+        "randomk:density=0.1,block=run",
+        "randomk:density=0.05,block=tile",
+    ];
 
     fn parse<'a>(_name: &str, keys: &Keys<'a>) -> Result<Self, SpecError<'a>> {
         let density = keys.density("density")?.unwrap_or(Density::percent());
-        Ok(Self { density, estimator: keys.word("estimator", &ESTIMATOR)?.unwrap_or_default() })
+        let block = keys.word("block", &BLOCK)?.unwrap_or_default();
+        Ok(Self { density, block, estimator: keys.word("estimator", &ESTIMATOR)?.unwrap_or_default() })
     }
 
     fn with_density(self, density: Density) -> Self {
@@ -37,6 +45,7 @@ impl Described for RandomK {
 
     fn print(&self, out: &mut Printer<'_, '_>) -> fmt::Result {
         out.always("density", self.density)?;
+        out.unless(self.block == Block::default(), "block", BLOCK.word(self.block))?;
         out.unless(self.estimator == Estimator::default(), "estimator", ESTIMATOR.word(self.estimator))
     }
 
@@ -59,5 +68,10 @@ impl Described for RandomK {
 
     fn density(&self) -> Option<Density> {
         Some(self.density)
+    }
+
+    /// A tile is part of a matrix, and a matrix is one tensor.
+    fn default_per_tensor(&self) -> bool {
+        self.block == Block::Tile
     }
 }

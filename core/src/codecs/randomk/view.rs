@@ -1,7 +1,7 @@
 //! The body of a seeded unit as received.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
-use super::draw::{bitmap_words, sample};
+use super::draw::Drawing;
 use crate::built::Full;
 use crate::codec::{Body, BodyInfo};
 use crate::coding::values::{ValueFormat, Values};
@@ -18,6 +18,7 @@ pub(crate) struct SeededFields<'a> {
     key: StepKey,
     unit: Unit,
     k: usize,
+    drawing: Drawing,
     _full: Full,
     values: Values<'a>,
 }
@@ -32,12 +33,15 @@ impl<'a> Body<'a> for SeededFields<'a> {
         if k > unit.len {
             return Err(DecodeError::InvalidField(Field::Entries));
         }
-        let format = ValueFormat::from_wire(reader.u8()?)?;
+        let number = reader.u8()?;
+        let format = ValueFormat::from_wire(number & 15)?;
         if format.fixed_bytes().is_none() {
             return Err(DecodeError::InvalidField(Field::Coding));
         }
+        let drawing = Drawing::read(number >> 4, unit.len, k, reader)?;
         let values = Values::fields(format, k, reader)?;
-        Ok(Self { key: StepKey { seed, step, source: Source::Shared }, unit: *unit, k, values, _full: full })
+        let key = StepKey { seed, step, source: Source::Shared };
+        Ok(Self { key, unit: *unit, k, drawing, values, _full: full })
     }
 
     fn entries(&self) -> usize {
@@ -45,15 +49,15 @@ impl<'a> Body<'a> for SeededFields<'a> {
     }
 
     fn scratch_words(&self) -> usize {
-        if self.k == 0 { 0 } else { self.k.saturating_add(bitmap_words(self.unit.len)) }
+        if self.k == 0 { 0 } else { self.k.saturating_add(self.drawing.spare_words(self.unit.len)) }
     }
 
     /// Checks the values and draws the positions.
     fn check(&self, _span: Span<'_>, max_magnitude: f32, scratch: &mut [u32]) -> Result<(), DecodeError> {
         self.values.check(max_magnitude, &mut [])?;
         if self.k > 0 {
-            let (indices, bitmap) = scratch.split_at_mut(self.k);
-            sample(&self.key.shared_selection(self.unit.id), self.unit.len, indices, bitmap);
+            let (indices, spare) = scratch.split_at_mut(self.k);
+            self.drawing.draw(&self.key.shared_selection(self.unit.id), self.unit.len, indices, spare);
         }
         Ok(())
     }
