@@ -48,7 +48,9 @@ class Methods(Runs):
     def command(self, cell):
         """What `trainer train` is asked for."""
         method, steps = cell.method, self.exchanges(cell)
-        command = [*self.task(), "--codec", method.codec, *method.options, "--workers", WORKERS, "--batch", BATCH]
+        # Rules name codecs themselves.
+        codec = () if method.option("--rules") else ("--codec", method.codec)
+        command = [*self.task(), *codec, *method.options, "--workers", WORKERS, "--batch", BATCH]
         command += ["--steps", steps, "--lr", cell.rate, "--seed", cell.seed, "--eval-every", 0, "--hash-every", 0]
         # What it keeps is counted in a checkpoint.
         return [*command, "--checkpoint-every", steps if cell == self.first(method) else 0]

@@ -46,6 +46,8 @@ class Method:
     source: str = field(default="", compare=False)
     # Whether the density is the codec's own.
     is_fixed: bool = True
+    # Whether it is a row of the table of selections.
+    selects: bool = field(default=False, compare=False)
 
     @property
     def name(self):
@@ -71,6 +73,27 @@ class Method:
     def option(self, name, default=None):
         """The value of an option."""
         return self.options[self.options.index(name) + 1] if name in self.options else default
+
+    @property
+    def coordinates(self):
+        """Whose are sent."""
+        drawn = {"none": "each alone", "run": "as a run", "tile": "as a tile"}[self.keys.get("block", "none")]
+        whose = {"topk": "own: the largest", "sharedk": "shared: the largest of one worker", "randomk": f"shared: drawn, {drawn}"}
+        return whose[self.codec_name]
+
+    @property
+    def selected_over(self):
+        """What density counts in."""
+        if self.option("--rules"):
+            return "layer"
+        return self.keys.get("unit", "tensor" if self.keys.get("block") == "tile" else "model")
+
+    @property
+    def memory(self):
+        """What becomes of what is not sent."""
+        if "estimator" in self.keys:
+            return "none: what is sent is scaled"
+        return "none" if self.keys.get("memory") == "none" else "error feedback"
 
     @property
     def local_steps(self):
@@ -100,12 +123,18 @@ class Method:
         return {"sgd": DENSE, **momenta, "adamw": DENSE_ADAMW, "amsgrad": DENSE_ADAMW}[self.kind_of_step]
 
 
+def by_layer(codec, **rest):
+    """A group of tensors is a weight and its bias: the network has two layers."""
+    return Method(codec, ("--rules", f"layers.0*={codec}; {codec}"), **rest)
+
+
 DENSE = Method("none", weak="the most bytes", source="")
 DENSE_MOMENTUM = Method("none", ("--momentum", 0.9), weak="the most bytes", source="")
 DENSE_ADAMW = Method("none", ("--optimizer", "adamw"), weak="the most bytes", source="")
 # Its bytes are those of the comparison at equal bytes.
 REFERENCE = Method(
     "topk:density=0.01",
+    selects=True,
     weak="frames of all workers are gathered: bytes grow with the workers; not with AdamW",
     source="Aji, Heafield, arXiv 1704.05021; Stich et al., arXiv 1809.07599",
 )
@@ -117,6 +146,9 @@ FETCHSGD = "Rothchild et al., arXiv 2007.07682"
 SCALECOM, EF21M = "Chen et al., NeurIPS 2020", "Fatkhullin et al., arXiv 2305.15155"
 # Of EF21 with momentum.
 ESTIMATE = "the mean lags behind the gradients; keeps three arrays; a momentum, of each worker"
+EGHLIDI, RANDOMK = "Eghlidi, Jaggi, arXiv 2009.09271", "Stich et al., arXiv 1809.07599"
+BLIND = "chooses without a look at the gradient"
+NEIGHBOURS = f"{BLIND}; neighbours are sent together and wait together"
 CHOCO = "Koloskova et al., arXiv 1902.00340"
 POWERSGD, POWERGOSSIP = "Vogels et al., arXiv 1905.13727", "Vogels et al., arXiv 2008.01425"
 HERE = "of this project"
@@ -137,19 +169,34 @@ METHODS = [
     Method("topk:density=0.001,values=q4", weak="as with 0.001", source=f"{TOPK}; codebook {HERE}"),
     Method("topk:density=0.01,index=smallest,values=q4", weak="positions and values take longer to code", source=HERE),
     Method("topk:density=0.01,chunk=64,index=chunks", weak="not the largest of the whole, but of each chunk, and at least one of it: here 1.6 %", source="Sarfi et al., arXiv 2508.15706"),
-    Method("topk:density=0.01,unit=tensor", weak="small layers send as large a share as large ones", source=TOPK),
-    Method("topk:density=0.01,memory=none", weak="what is not sent is lost", source=TOPK),
+    by_layer("topk:density=0.01", selects=True, weak="small layers send as large a share as large ones", source=EGHLIDI),
+    Method("topk:density=0.01,unit=tensor", selects=True, weak="small layers send as large a share as large ones", source=TOPK),
+    Method("topk:density=0.01,memory=none", selects=True, weak="what is not sent is lost", source=TOPK),
+    Method("topk:density=0.01,unit=tensor,memory=none", selects=True, weak="what is not sent is lost", source=EGHLIDI),
     Method("topk:density=0.01,decay=0.95", weak="a part of what is not sent is lost", source="Sarfi et al., arXiv 2508.15706"),
     Method("threshold:value=0.01", weak="the value has to fit the scale of the gradients, and was not tuned here; the size of frames varies", source="Dutta et al., arXiv 1911.08250"),
     Method("dgc:density=0.01,warmup=0,dense_1d=false", weak="owns the momentum; keeps a second array; not with AdamW", source=DGC),
     Method("dgc:density=0.001,warmup=0,dense_1d=false", weak="as with 0.01; needs its warm-up, which is longer than these runs", source=DGC),
     Method("sidco:density=0.01", weak="the number sent varies; a pass for each stage", source="Abdelmoniem et al., MLSys 2021"),
     Method("redsync:density=0.01", weak="sends too few where tails are heavy", source="Fang et al., JPDC 133, 2019"),
-    Method("randomk:density=0.1", weak="chooses without a look at the gradient", source="Stich et al., arXiv 1809.07599"),
-    Method("randomk:density=0.01", weak="chooses without a look at the gradient", source="Stich et al., arXiv 1809.07599"),
-    Method("randomk:density=0.1,estimator=unbiased", weak="multiplies the noise by one over the density", source="Wangni et al., arXiv 1710.09854"),
+    Method("randomk:density=0.1", selects=True, weak=BLIND, source=RANDOMK),
+    by_layer("randomk:density=0.1", selects=True, weak=BLIND, source=EGHLIDI),
+    Method("randomk:density=0.1,unit=tensor", selects=True, weak=BLIND, source=EGHLIDI),
+    Method("randomk:density=0.1,memory=none", selects=True, weak=f"{BLIND}; what is not sent is lost", source=EGHLIDI),
+    Method("randomk:density=0.1,estimator=unbiased", selects=True, weak="multiplies the noise by one over the density", source="Wangni et al., arXiv 1710.09854"),
+    Method("randomk:density=0.1,block=run", selects=True, weak=NEIGHBOURS, source=EGHLIDI),
+    by_layer("randomk:density=0.1,block=run", selects=True, weak=NEIGHBOURS, source=EGHLIDI),
+    Method("randomk:density=0.1,block=run,unit=tensor", selects=True, weak=NEIGHBOURS, source=EGHLIDI),
+    Method("randomk:density=0.1,block=run,memory=none", selects=True, weak=f"{NEIGHBOURS}; what is not sent is lost", source=EGHLIDI),
+    Method("randomk:density=0.1,block=run,estimator=unbiased", selects=True, weak=f"{NEIGHBOURS}; multiplies the noise", source=EGHLIDI),
+    Method("randomk:density=0.1,block=tile", selects=True, weak=NEIGHBOURS, source=f"near to code of others (GRSB); edges {HERE}"),
+    Method("randomk:density=0.1,block=tile,estimator=unbiased", selects=True, weak=f"{NEIGHBOURS}; multiplies the noise", source=f"near to code of others (GRSB); edges {HERE}"),
+    Method("randomk:density=0.01", selects=True, weak=BLIND, source=RANDOMK),
+    Method("randomk:density=0.01,block=run", selects=True, weak=NEIGHBOURS, source=EGHLIDI),
     Method("sharedk:density=0.01,by=sketch", weak="16 floats for each value, so few workers do better with `topk`", source="near to arXiv 2510.26709 and 1903.04488"),
-    Method("sharedk:density=0.01,by=leader", weak="misses what only the sum shows; three rounds of messages", source=f"CLT-k, {SCALECOM}"),
+    Method("sharedk:density=0.01,by=leader", selects=True, weak="misses what only the sum shows; three rounds of messages", source=f"CLT-k, {SCALECOM}"),
+    Method("sharedk:density=0.01,by=leader,unit=tensor", selects=True, weak="as over the model; small layers send as large a share as large ones", source=f"CLT-k, {SCALECOM}"),
+    Method("sharedk:density=0.01,by=leader,memory=none", selects=True, weak="what is not sent is lost", source=f"CLT-k, {SCALECOM}"),
     Method("sharedk:density=0.01,by=leader,lowpass=0.1", weak="a tenth of a gradient that is not sent is kept", source=f"ScaleCom, {SCALECOM}"),
     Method("sharedk:density=0.01,by=leader,feedback=ef21,momentum=0.9", weak=ESTIMATE, source=f"{SCALECOM}; feedback of {EF21M}"),
     Method("sharedk:density=0.01,by=sketch,feedback=ef21,momentum=0.9", weak=ESTIMATE, source=f"near to arXiv 2510.26709; feedback of {EF21M}"),

@@ -1,8 +1,9 @@
-"""What the runs and benches of methods.py say: three tables of a page, and two pictures."""
+"""What the runs and benches of methods.py say: four tables of a page, and two pictures."""
 
 import json
 import math
 import re
+import shlex
 import statistics
 from dataclasses import dataclass
 
@@ -170,6 +171,17 @@ def weaknesses(report):
         yield row(shown(method), method.weak, method.source or "–")
 
 
+def selection(report):
+    """What it matters whose coordinates are sent, out of what they are chosen, and whether the others are kept."""
+    yield head("method", "coordinates", "selected over", "memory", "accuracy", "to dense", "difference", "kB a batch")
+    for method in METHODS:
+        if method.selects:
+            at_steps = report.at_steps.get(method)
+            learned = [at_steps.shown(), *report.verdict(method)] if at_steps else ["–"] * 3
+            counted = f"{report.bytes_a_batch(method) / 1000:.3g}" if report.is_trained(method) else "–"
+            yield row(shown(method), method.coordinates, method.selected_over, method.memory, *learned, counted)
+
+
 def spread(report):
     """How far seeds lie apart."""
     spreads = sorted(found.spread() for found in report.at_steps.values())
@@ -182,7 +194,7 @@ def spread(report):
         yield f"{statistics.median(spreads):.2f} in the median of all methods and by {spreads[-1]:.2f} at most."
 
 
-TABLES = {"sends": sends, "learns": learns, "weak": weaknesses, "spread": spread}
+TABLES = {"sends": sends, "learns": learns, "selection": selection, "weak": weaknesses, "spread": spread}
 MARK = re.compile(r"(<!-- methods: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -200,7 +212,7 @@ def written(page, runs, kinds):
 
 def shown(method):
     """As one types it."""
-    return " ".join(f"`{word}`" for word in [method.codec, " ".join(map(str, method.options))] if word)
+    return " ".join(f"`{word}`" for word in [method.codec, shlex.join(map(str, method.options))] if word)
 
 
 def head(*columns):
