@@ -10,6 +10,7 @@ PLACES = [(dx, dy) for dy in range(0, 70, 7) for sign in (1, -1) for dx in (4, -
 CLEARANCE_POINTS = (11, 6.5)
 # What errs by more, or learns less, is left out: the rest would be in one spot.
 MOST_ERROR, LEAST_ACCURACY = 2, 60
+MOST_LETTERS = 72
 
 
 def plot(report, path):
@@ -27,9 +28,15 @@ def plot(report, path):
     draw(axes[0], errors(report), is_up=False)
     draw(axes[1], accuracies(report), is_up=True)
     for number, method in enumerate(METHODS):
-        text = f"{number + 1:2}  {method.spelling.replace('4294967295', '…').replace(',clock=none', '')}"
+        text = f"{number + 1:2}  {shortened(method.spelling)}"
         figure.text(0.615, 0.978 - number * 0.96 / len(METHODS), text, fontsize=6.5, color=colour(method))
     figure.savefig(path, dpi=110)
+
+
+def shortened(spelling):
+    """What there is room for."""
+    spelling = spelling.replace("4294967295", "…").replace(",clock=none", "")
+    return spelling if len(spelling) <= MOST_LETTERS else spelling[: MOST_LETTERS - 1] + "…"
 
 
 def colour(method):
