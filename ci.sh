@@ -295,6 +295,14 @@ check_quickstart() {
     fail "the report refers to something remote"
 }
 
+# Whether the page has each line of standard input.
+has_rows() {
+  local row
+  while IFS= read -r row; do
+    grep -qxF "$row" "$1" || fail "$1 has no such row: $row"
+  done
+}
+
 # Whether the study runs, not what it finds: see benches/study.
 check_study() {
   need_c_compiler
@@ -319,9 +327,13 @@ check_study() {
   rows=$("$study" "$trainer" "$folder/optimizers" --table | grep -c ' ×, ')
   [[ $rows == 18 ]] || fail "the table has $rows rows, expected one for each of the 18 methods"
   benches/study/adamw/report.py benches/results/adamw.jsonl | grep '^|' > "$folder/adamw.md"
-  while IFS= read -r row; do
-    grep -qxF "$row" docs/optimizers.md || fail "docs/optimizers.md has no such row: $row"
-  done < "$folder/adamw.md"
+  has_rows docs/optimizers.md < "$folder/adamw.md"
+  study=$root/benches/study/longer.py
+  timeout -k 5 "$study_seconds" "$study" "$trainer" "$folder/longer" "$folder/longer.jsonl" --quick
+  rows=$(wc -l < "$folder/longer.jsonl")
+  [[ $rows == 29 ]] || fail "the record has $rows lines, expected one for each of the 29 runs"
+  "$study" --table benches/results/longer.jsonl | grep '^|' > "$folder/longer.md"
+  has_rows docs/methods.md < "$folder/longer.md"
   study=$root/benches/study/methods.py
   # Refuses a codec of the registry that has no method there.
   timeout -k 5 "$study_seconds" "$study" "$trainer" "$folder/methods" --quick
@@ -334,9 +346,7 @@ check_study() {
   diff docs/methods.md "$folder/methods.md" || fail "docs/methods.md is not what its record says: methods.py --page writes it"
   # The costs are recorded ones, so that the answers are those of the documentation.
   benches/utility/utility.py "$trainer" benches/utility/measured > "$folder/utility.md"
-  while IFS= read -r row; do
-    grep -qxF "$row" docs/advice.md || fail "docs/advice.md has no such row: $row"
-  done < "$folder/utility.md"
+  has_rows docs/advice.md < "$folder/utility.md"
 }
 
 # In the release profile throughout: the trainer's tensor library is compiled for it already, and bindgen only once then.
