@@ -25,31 +25,31 @@ from runs import Runs
 SEED = 11
 RESNET = ("--model", "resnet20", "--lr", 0.1, "--momentum", 0.9, "--weight-decay", 1e-4, "--schedule", "cosine", "--batch", 128)
 LSTM = ("--model", "lstm", "--hidden", 100, "--clip", 0.25, "--lr", 20, "--schedule", "cosine", "--batch", 256)
-# Without a rate of its own a method has that of dense training.
-MEANS = {
-    "none": (),
-    "qsgd:bits=4": (),
-    "maxnorm:bits=4": (),
-    "maxnorm:bits=2": (),
-    "powersgd:rank=2": (),
-    "topk:density=0.01": (),
-    "topk:density=0.01,values=q2": (),
-    "sharedk:density=0.01,by=leader": (),
-    "efsign": (),
-}
+# Codecs, and what else `trainer train` is asked for. Every method has the rate of dense training.
+MEANS = [
+    "none",
+    "qsgd:bits=4",
+    "maxnorm:bits=4",
+    "maxnorm:bits=2",
+    "powersgd:rank=2",
+    "topk:density=0.01",
+    "topk:density=0.01,values=q2",
+    "sharedk:density=0.01,by=leader",
+    "efsign",
+]
 # The most telling first, for a study that is stopped.
-GOSSIP = {
-    "none": (),
-    "dpsgd": (),
-    "powergossip:rank=1": (),
-    "choco:density=0.1,diffusion=0.1": (),
-    "powergossip:rank=1,iterations=8": (),
-    "powergossip:rank=1, torus": ("--topology", "torus"),
-    "choco:density=1,values=sign,diffusion=0.45,dense_1d": (),
-    "dpsgd, torus": ("--topology", "torus"),
-    "powergossip:rank=1,iterations=2": (),
-    "powergossip:rank=1,iterations=16": (),
-}
+GOSSIP = [
+    "none",
+    "dpsgd",
+    "powergossip:rank=1",
+    "choco:density=0.1,diffusion=0.1",
+    "powergossip:rank=1,iterations=8",
+    "powergossip:rank=1 --topology torus",
+    "choco:density=1,values=sign,diffusion=0.45,dense_1d",
+    "dpsgd --topology torus",
+    "powergossip:rank=1,iterations=2",
+    "powergossip:rank=1,iterations=16",
+]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Task:
     settings: tuple
     epochs: int
     workers: int
-    methods: dict
+    methods: list
 
 
 TASKS = {
@@ -106,12 +106,12 @@ class Longer(Runs):
     def command(self, cell):
         """What `trainer train` is asked for."""
         task = TASKS[cell.task]
-        command = ["--codec", cell.method.split(", ")[0], *task.methods[cell.method], "--workers", task.workers, "--seed", SEED]
+        command = ["--codec", *cell.method.split(), "--workers", task.workers, "--seed", SEED]
         if self.is_quick:
             return [*command, "--steps", 4, "--eval-every", 0, "--batch", 16]
         folder = Path(os.environ["GRADWIRE_DATA"]) / "data" / task.data
-        command += ["--data", task.data, "--data-dir", folder, *task.settings, "--epochs", task.epochs, "--hash-every", 0]
-        return [*command, "--checkpoint-every", 20]
+        command += ["--data", task.data, "--data-dir", folder, *task.settings, "--epochs", task.epochs]
+        return [*command, "--hash-every", 0, "--checkpoint-every", 20]
 
     def line(self, cell):
         """What the tables need of a finished run."""
@@ -146,7 +146,7 @@ def tables(lines):
             if is_gossip:
                 is_mixed = "consensus_distance" in line
                 parts += [f"{kilobytes / line['neighbours']:.4g}", f"{line['consensus_distance']:.3g}"] if is_mixed else ["–", "0"]
-            row([f"`{method.split(', ')[0]}`{', torus' * ('torus' in method)}", *parts])
+            row([f"`{method}`", *parts])
         print()
 
 

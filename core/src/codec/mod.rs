@@ -115,7 +115,7 @@ pub struct UnitStep<'a> {
 impl<'a> UnitStep<'a> {
     /// The unit's range of the layout.
     pub(crate) fn span(&self) -> Span<'a> {
-        Span { layout: self.layout, start: self.unit.start, len: self.unit.len }
+        Span::of(self.layout, self.unit)
     }
 }
 

@@ -42,7 +42,7 @@ pub struct UnitInput<'i, 'm> {
 impl<'i> UnitInput<'i, '_> {
     /// The unit's range of the layout.
     pub(crate) fn span(&self) -> Span<'i> {
-        Span { layout: self.layout, start: self.unit.start, len: self.unit.len }
+        Span::of(self.layout, self.unit)
     }
 
     /// What the codec remembers of the unit.

@@ -189,8 +189,7 @@ impl<'a, 'l> Opened<'a, 'l> {
         let mut walk = Walk::new(header, body, layout.len(), parser)?;
         while let Some((unit, body)) = walk.next()? {
             let (own, others) = rest.split_at_mut(body.scratch_words());
-            let span = Span { layout, start: unit.start, len: unit.len };
-            body.check(span, max_magnitude, own)?;
+            body.check(Span::of(layout, &unit), max_magnitude, own)?;
             rest = others;
         }
         Ok(Frame { header, step: walk.step, body, layout_len: layout.len(), scratch, parser })

@@ -1,5 +1,6 @@
 //! The tensor table of a flat gradient, borrowed or owned, and its fingerprint.
 
+use super::unit::Unit;
 use core::fmt;
 
 /// One tensor of a layout: its name, its shape and where it starts in the flat gradient, in elements.
@@ -179,6 +180,13 @@ pub(crate) struct Span<'l> {
     pub(crate) layout: &'l LayoutRef<'l>,
     pub(crate) start: usize,
     pub(crate) len: usize,
+}
+
+impl<'l> Span<'l> {
+    /// That of a unit.
+    pub(crate) fn of(layout: &'l LayoutRef<'l>, unit: &Unit) -> Self {
+        Self { layout, start: unit.start, len: unit.len }
+    }
 }
 
 /// The part of one tensor that lies in a [`Span`]. Positions count from the start of the span.

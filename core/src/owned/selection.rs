@@ -429,7 +429,7 @@ impl Selection {
         self.entries.copy_within(held.clone(), start);
         let (indices, values) = (&mut self.indices[start..], &mut self.entries[start..]);
         let mut candidates = Candidates { indices, values, len };
-        let span = Span { layout: step.layout, start: unit.start, len: unit.len };
+        let span = Span::of(step.layout, unit);
         let of = Chosen { density, key: step.key, unit: unit.id, span, p: &self.values[unit.range()] };
         levels.choose(&of, &mut candidates, &mut self.spare);
         if candidates.len == len {

@@ -1,6 +1,7 @@
 //! The content of a frame, and its distance from the gradient.
 
 use gradwire::Frame;
+use gradwire::format::UnitInfo;
 
 /// Entries of a frame, and the bytes they take.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,9 +18,7 @@ impl Entries {
     /// Adds the numbers of a parsed frame.
     pub(super) fn add(&mut self, frame: &Frame<'_>) {
         for info in frame.units().map(|unit| unit.info()) {
-            // A body that says nothing of its parts holds values.
-            let whole = if info.index.is_none() { info.body_bytes } else { 0 };
-            let value_bytes = info.values.map_or(whole, |(_, bytes)| bytes);
+            let value_bytes = value_bytes(&info);
             self.sent += info.held;
             self.value_bytes += value_bytes;
             match info.index {
@@ -41,6 +40,12 @@ impl Entries {
     pub(super) fn value_bits(&self) -> Option<f64> {
         bits_per(self.value_bytes, self.sent)
     }
+}
+
+/// Bytes of the values of a unit. A body of another crate does not say what its parts are: all of it counts.
+pub(super) fn value_bytes(info: &UnitInfo) -> usize {
+    let whole = if info.index.is_none() { info.body_bytes } else { 0 };
+    info.values.map_or(whole, |(_, bytes)| bytes)
 }
 
 /// Bits that each of `entries` takes of `bytes`; none if there are no entries.

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::alternatives::Alternatives;
 use super::error::{Place, one_line};
 use super::frame::codec_name;
-use super::quality::bits_per;
+use super::quality::{bits_per, value_bytes};
 use super::table::{Table, grouped, optional, significant};
 
 /// A frame. If its checksum is wrong, its content is not worth showing.
@@ -173,9 +173,7 @@ impl UnitReport {
 
     /// What a unit says about itself.
     pub(super) fn new(info: &UnitInfo) -> Self {
-        let parts = info.index.into_iter().chain(info.values).map(|(_, bytes)| bytes);
-        // A body of another crate does not say what its parts are.
-        let bytes = parts.reduce(|sum, bytes| sum + bytes).unwrap_or(info.body_bytes);
+        let bytes = info.index.map_or(0, |(_, bytes)| bytes) + value_bytes(info);
         Self {
             unit: info.unit.id,
             start: info.unit.start,

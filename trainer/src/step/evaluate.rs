@@ -129,18 +129,18 @@ impl<T: Transport> Worker<'_, T> {
             return Ok(self.score(part, (0, 1), may_cut)?.map(Evaluation::from).into());
         }
         let tag = evaluation_tag(&self.transport, steps, part);
-        if self.job.config.replicas() == 1 {
-            let own = self.share_of_score(part, may_cut)?;
-            return Ok(self.sum_of(own, 0.0, tag)?.map(|(score, _)| score.into()).into());
+        let workers = self.job.config.workers;
+        let differ = self.job.config.replicas() > 1;
+        let square = if differ { self.hold_mean(tag)? } else { 0.0 };
+        let own = self.share_of_score(part, may_cut)?;
+        if differ {
+            self.model.set_params(&self.params);
         }
-        let square = self.hold_mean(tag)?;
-        let own = self.share_of_score(part, may_cut);
-        self.model.set_params(&self.params);
-        let summed = self.sum_of(own?, square, tag)?;
-        let of_mean = |(score, squares): (Score, f64)| {
-            Evaluation::from(score).of_mean((squares / self.job.config.workers as f64).sqrt())
+        let evaluation = |(score, squares): (Score, f64)| match differ {
+            true => Evaluation::from(score).of_mean((squares / workers as f64).sqrt()),
+            false => score.into(),
         };
-        Ok(summed.map(of_mean).into())
+        Ok(self.sum_of(own, square, tag)?.map(evaluation).into())
     }
 
     /// Replaces what the model predicts with by the mean of all replicas. Returns the square of the distance
