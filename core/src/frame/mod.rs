@@ -44,7 +44,7 @@ use core::ops::Range;
 struct Walk<'a> {
     reader: Reader<'a>,
     cursor: Cursor,
-    header: Header,
+    codec: CodecId,
     step: u64,
     layout_len: usize,
     left: u16,
@@ -55,7 +55,7 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn new(
-        header: Header,
+        header: &Header,
         body: &'a [u8],
         layout_len: usize,
         parser: Parser<'a>,
@@ -68,7 +68,7 @@ impl<'a> Walk<'a> {
         Ok(Self {
             reader,
             cursor: Cursor::default(),
-            header,
+            codec: header.codec,
             step,
             layout_len,
             left: header.unit_count,
@@ -85,7 +85,7 @@ impl<'a> Walk<'a> {
         self.left = self.left.saturating_sub(1);
         let (unit, kind) = self.cursor.read(&mut self.reader, self.layout_len)?;
         // Any codec may send a unit dense.
-        let codec = self.header.codec;
+        let codec = self.codec;
         let own_kind = || registry::kind_of(codec).or_else(|| self.parser.kind_of(codec));
         if kind != Kind::DENSE && own_kind() != Some(kind) {
             return Err(DecodeError::InvalidField(Field::Kind));
@@ -155,7 +155,7 @@ impl<'a, 'l> Opened<'a, 'l> {
         parser: Parser<'a>,
     ) -> Result<Self, DecodeError> {
         let (header, body) = open_for(bytes, layout, limits, parser)?;
-        let words = scratch_words(header, body, layout.len(), limits, parser)?;
+        let words = scratch_words(&header, body, layout.len(), limits, parser)?;
         Ok(Self { header, body, layout, max_magnitude: limits.max_magnitude, words, parser })
     }
 
@@ -173,7 +173,7 @@ impl<'a, 'l> Opened<'a, 'l> {
             max_scratch_words: limits.max_scratch_words.saturating_sub(self.words),
             ..*limits
         };
-        let mut walk = Walk::new(self.header, self.body, self.layout.len(), self.parser).ok();
+        let mut walk = Walk::new(&self.header, self.body, self.layout.len(), self.parser).ok();
         while let Some((unit, body)) = walk.as_mut().and_then(|walk| walk.next().ok()?) {
             left.max_elements = left.max_elements.saturating_sub(unit.len);
             left.max_entries = left.max_entries.saturating_sub(body.entries());
@@ -186,7 +186,7 @@ impl<'a, 'l> Opened<'a, 'l> {
         let Self { header, body, layout, max_magnitude, words, parser } = self;
         let (mut rest, _) =
             scratch.split_at_mut_checked(words).ok_or(DecodeError::ScratchTooSmall { needed: words })?;
-        let mut walk = Walk::new(header, body, layout.len(), parser)?;
+        let mut walk = Walk::new(&header, body, layout.len(), parser)?;
         while let Some((unit, body)) = walk.next()? {
             let (own, others) = rest.split_at_mut(body.scratch_words());
             body.check(Span::of(layout, &unit), max_magnitude, own)?;
@@ -230,8 +230,8 @@ pub fn frame_scratch_len_with(
 /// As [`frame_scratch_len`], except for the layout.
 pub fn frame_extent(bytes: &[u8], limits: &Limits) -> Result<usize, DecodeError> {
     let (header, body) = open(bytes, limits, Parser::NONE)?;
-    scratch_words(header, body, usize::MAX, limits, Parser::NONE)?;
-    let mut walk = Walk::new(header, body, usize::MAX, Parser::NONE)?;
+    scratch_words(&header, body, usize::MAX, limits, Parser::NONE)?;
+    let mut walk = Walk::new(&header, body, usize::MAX, Parser::NONE)?;
     let mut end = 0;
     while let Some((unit, _)) = walk.next()? {
         end = unit.range().end;
@@ -242,7 +242,7 @@ pub fn frame_extent(bytes: &[u8], limits: &Limits) -> Result<usize, DecodeError>
 /// Reads the structure once and compares it with the limits, before any work that grows with what the frame
 /// claims.
 fn scratch_words(
-    header: Header,
+    header: &Header,
     body: &[u8],
     layout_len: usize,
     limits: &Limits,
@@ -364,7 +364,7 @@ impl<'a> Frame<'a> {
 
     /// The units of the frame, in ascending order.
     pub fn units(&self) -> impl Iterator<Item = FrameUnit<'a>> + use<'a> {
-        let mut walk = Walk::new(self.header, self.body, self.layout_len, self.parser).ok();
+        let mut walk = Walk::new(&self.header, self.body, self.layout_len, self.parser).ok();
         let mut rest = self.scratch;
         core::iter::from_fn(move || {
             // Parsing the same bytes succeeded, so nothing can fail here.
@@ -373,7 +373,7 @@ impl<'a> Frame<'a> {
             let bytes = walk.body_bytes;
             let (scratch, others) = rest.split_at_checked(body.scratch_words())?;
             rest = others;
-            Some(FrameUnit::new(walk.header.codec, unit, body, bytes, scratch))
+            Some(FrameUnit::new(walk.codec, unit, body, bytes, scratch))
         })
     }
 

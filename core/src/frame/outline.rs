@@ -42,8 +42,8 @@ impl<'a> Outline<'a> {
     /// As [`Frame::parse`](crate::Frame::parse), for header and structure, except for the layout.
     pub fn read(bytes: &'a [u8], limits: &Limits) -> Result<Self, DecodeError> {
         let (header, body) = open(bytes, limits, Parser::NONE)?;
-        scratch_words(header, body, usize::MAX, limits, Parser::NONE)?;
-        let step = Walk::new(header, body, usize::MAX, Parser::NONE)?.step;
+        scratch_words(&header, body, usize::MAX, limits, Parser::NONE)?;
+        let step = Walk::new(&header, body, usize::MAX, Parser::NONE)?.step;
         Ok(Self { header, step, body })
     }
 
@@ -61,13 +61,13 @@ impl<'a> Outline<'a> {
 
     /// The parts of the units, in ascending order.
     pub fn units(&self) -> impl Iterator<Item = UnitInfo> + use<'a> {
-        let mut walk = Walk::new(self.header, self.body, usize::MAX, Parser::NONE).ok();
+        let mut walk = Walk::new(&self.header, self.body, usize::MAX, Parser::NONE).ok();
         core::iter::from_fn(move || {
             // Reading the same bytes succeeded, so nothing can fail here.
             let walk = walk.as_mut()?;
             let (unit, body) = walk.next().ok()??;
             let bytes = walk.body_bytes;
-            Some(FrameUnit::new(walk.header.codec, unit, body, bytes, &[]).info())
+            Some(FrameUnit::new(walk.codec, unit, body, bytes, &[]).info())
         })
     }
 }
