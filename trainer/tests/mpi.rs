@@ -441,7 +441,7 @@ fn what_is_wrong_on_all_ranks_is_told_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     refused(2, path, &["train", "--workers", "3"], 2, "workers = 3: expected 2, as started by mpirun");
-    refused(2, path, &["codec", "list"], 2, "under mpirun only `trainer train`, `trainer compare` and");
+    refused(2, path, &["codec", "list"], 2, "under mpirun only `train`, `compare` and `advise` work");
     refused(2, path, &["train", "--patience", "0"], 2, "patience = 0: expected at least 1");
 }
 

@@ -24,7 +24,7 @@ pub(crate) fn write(
             write_break_even(cells, question, out)?;
         }
     }
-    writeln!(out, "\nThese are times. `trainer compare` shows what a codec does to the result.")
+    writeln!(out, "\nThese are times. `compare` shows what a codec does to the result.")
 }
 
 fn write_costs(costs: &Costs, out: &mut impl Write) -> io::Result<()> {

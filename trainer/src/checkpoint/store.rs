@@ -354,12 +354,12 @@ impl Found {
         self.manifest.worker.as_ref()
     }
 
-    /// The command that continues from it.
+    /// The command of this program that continues from it.
     pub fn command(&self) -> &'static str {
         match (self.config.transport, self.worker()) {
-            (_, Some(_)) => "trainer join",
-            (TransportKind::Zmq, None) => "trainer serve",
-            (TransportKind::Local | TransportKind::Mpi | TransportKind::Tcp, None) => "trainer train",
+            (_, Some(_)) => "join",
+            (TransportKind::Zmq, None) => "serve",
+            (TransportKind::Local | TransportKind::Mpi | TransportKind::Tcp, None) => "train",
         }
     }
 

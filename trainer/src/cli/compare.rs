@@ -18,6 +18,7 @@ use crate::process::shell::quoted;
 use crate::range::{RangeError, require};
 use crate::record::folder::Folder;
 use crate::run::Length;
+use crate::terminal::program;
 #[cfg(feature = "mpi")]
 use crate::under_mpi::{self, launched};
 
@@ -154,7 +155,7 @@ fn ensure_no_run(path: &Path) -> Result<(), Failure> {
     if path.join(grid::FILE).exists() || !path.join("config.toml").exists() {
         return Ok(());
     }
-    let command = format!("trainer train --resume {}", quoted(path));
+    let command = format!("{} train --resume {}", program(), quoted(path));
     Err(Failure::of_file(path, format!("one run; go on with: {command}")))
 }
 
@@ -201,7 +202,7 @@ fn require_local(grid: &Grid) -> Result<(), RangeError> {
     let workers = grid.settings.workers.map_or("N".to_owned(), |workers| workers.to_string());
     let allowed = match transport {
         TransportKind::Mpi => {
-            format!("local here; for mpi, {built}start it as mpirun -n {workers} trainer compare …")
+            format!("local here; for mpi, {built}start it as mpirun -n {workers} {} compare …", program())
         }
         _ => "local or mpi; over TCP and ZeroMQ a run has one codec".to_owned(),
     };

@@ -218,7 +218,7 @@ impl Cli {
         }
         if let Some(launch) = Launch::detect()?.filter(|launch| launch.world > 1 && !self.is_for_all()) {
             return Err(Failure::Usage(format!(
-                "under {} only `trainer train`, `trainer compare` and `trainer advise` work",
+                "under {} only `train`, `compare` and `advise` work",
                 launch.by
             )));
         }

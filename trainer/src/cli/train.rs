@@ -22,6 +22,7 @@ use crate::process::shell::quoted;
 use crate::range::{RangeError, require};
 use crate::run::Length;
 use crate::run::in_folder::{resume_into, run_into};
+use crate::terminal::program;
 #[cfg(feature = "mpi")]
 use crate::under_mpi::launched;
 
@@ -152,10 +153,10 @@ fn require_local(config: &RunConfig) -> Result<(), RangeError> {
     let built = if cfg!(feature = "mpi") { "" } else { "build the program with --features mpi and " };
     let allowed = match config.transport {
         TransportKind::Zmq => {
-            "local here; over ZeroMQ a run has a server, trainer serve, and workers, trainer join".to_owned()
+            "local here; over ZeroMQ a run has a server, `serve`, and workers, `join`".to_owned()
         }
         TransportKind::Local | TransportKind::Mpi | TransportKind::Tcp => {
-            format!("local here; for mpi, {built}start it as mpirun -n {workers} trainer train …")
+            format!("local here; for mpi, {built}start it as mpirun -n {workers} {} train …", program())
         }
     };
     require(config.transport == TransportKind::Local, "transport", config.transport, allowed)
@@ -169,7 +170,7 @@ fn resume(
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     if path.join(grid::FILE).exists() {
-        let command = format!("trainer compare --resume {}", quoted(path));
+        let command = format!("{} compare --resume {}", program(), quoted(path));
         return Err(Failure::of_file(path, format!("a comparison; go on with: {command}")));
     }
     let found = checkpoint::latest(path).map_err(|error| match tcp.follows() {
@@ -192,7 +193,7 @@ fn resume_found(
     match Launch::detect()? {
         _ if transport == TransportKind::Tcp => return over_tcp::resume(tcp, found, length, again, out),
         _ if found.config().comes_and_goes() => {
-            let command = format!("{} --resume {}", found.command(), quoted(path));
+            let command = format!("{} {} --resume {}", program(), found.command(), quoted(path));
             let what = format!("a run of a server; go on with: {command}, and the options of its process");
             return Err(Failure::of_file(path, what));
         }

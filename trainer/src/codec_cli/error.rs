@@ -15,10 +15,10 @@ use crate::process::threads::NoThread;
 #[non_exhaustive]
 pub enum CliError {
     /// The spelling of a codec was refused; `reason` names the key and what it allows.
-    #[error("{}", one_line(format_args!("--codec {spelling}: {reason}")))]
+    #[error("{}", one_line(format_args!("{given}: {reason}")))]
     Spec {
-        /// The spelling.
-        spelling: String,
+        /// The spelling, as it was given.
+        given: String,
         /// What is wrong with it.
         reason: String,
     },

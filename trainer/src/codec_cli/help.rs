@@ -25,7 +25,7 @@ pub(super) fn run(args: &HelpArgs, out: &mut impl Write) -> Result<(), CliError>
         let known = Spec::names();
         let near = hint(name, known.iter().copied());
         let reason = format!("no codec; expected one of {}{near}", known.join(", "));
-        return Err(CliError::Spec { spelling: name.to_owned(), reason });
+        return Err(CliError::Spec { given: name.to_owned(), reason });
     };
     write_entry(name, &entry, out).map_err(CliError::Output)
 }
@@ -168,6 +168,10 @@ mod tests {
     #[test]
     fn a_name_that_is_nearly_one_is_corrected() {
         let told = help("topkk").unwrap_err();
-        assert!(told.contains("expected one of none, f16") && told.ends_with("did you mean topk?"), "{told}");
+        assert!(
+            told.starts_with("topkk: no codec; expected one of none, f16")
+                && told.ends_with("did you mean topk?"),
+            "{told}"
+        );
     }
 }

@@ -10,7 +10,7 @@ use crate::nearest::spec_text;
 /// Reads a spelling.
 pub(crate) fn parse_spec(spelling: &str) -> Result<Spec, CliError> {
     Spec::parse(spelling)
-        .map_err(|error| CliError::Spec { spelling: spelling.to_owned(), reason: spec_text(&error) })
+        .map_err(|error| CliError::Spec { given: format!("--codec {spelling}"), reason: spec_text(&error) })
 }
 
 /// One codec on one gradient, as rank 0 would encode it at step 0, from an empty memory.

@@ -105,7 +105,7 @@ fn write_text(entries: &[Entry], out: &mut impl Write) -> io::Result<()> {
 }
 
 static HELP: LazyLock<String> = LazyLock::new(|| {
-    format!("Codecs: {}. `trainer codec help NAME` shows the keys of one.", Spec::names().join(", "))
+    format!("Codecs: {}. `codec help NAME` shows the keys of one.", Spec::names().join(", "))
 });
 
 /// The names of all codecs, for the help of commands that take one.

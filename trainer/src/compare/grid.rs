@@ -72,7 +72,7 @@ impl Grid {
             let (key, value) =
                 as_setting(word).ok_or_else(|| expected("a key and its values, such as lr=0.1,0.3"))?;
             if key != DENSITY && !Settings::has(key) {
-                return Err(expected("density, or a setting as in trainer train --help, such as lr"));
+                return Err(expected("density, or a setting as in `train --help`, such as lr"));
             }
             self.vary.insert(key.to_owned(), parsed(value));
         }

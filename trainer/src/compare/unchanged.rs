@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::{Plan, grid, kept};
 use crate::config::{ConfigError, RunConfig};
+use crate::terminal::program;
 
 impl Plan {
     /// Refuses a folder with runs of other settings than these, which would be overwritten: somebody changed
@@ -21,24 +22,27 @@ impl Plan {
             }
             if let Some(other) = other_data(&config, &job.config) {
                 return Err(ConfigError::Conflict(format!(
-                    "{other} {} in {} was trained on; put those back, or compare into another folder: trainer compare --grid {} --out DIR",
+                    "{other} {} in {} was trained on; put those back, or compare into another folder: {} compare --grid {} --out DIR",
                     row.name_of(job),
                     folder.display(),
+                    program(),
                     folder.join(grid::FILE).display()
                 )));
             }
             let (place, differ) = (folder.display(), job.config.differences(&config)?);
             let way = match (config.begins(&job.config), job.steps_of(&config) < job.steps) {
                 (true, true) => format!(
-                    "; to train longer: trainer compare --resume {place} --{}",
+                    "; to train longer: {} compare --resume {place} --{}",
+                    program(),
                     grid::length_text(&job.config).replace(" = ", " ")
                 ),
                 _ => String::new(),
             };
             return Err(ConfigError::Conflict(format!(
-                "{}: changed since {} was trained: {differ}; a comparison keeps its runs: undo it{way}; or compare into another folder: trainer compare --grid FILE --out DIR",
+                "{}: changed since {} was trained: {differ}; a comparison keeps its runs: undo it{way}; or compare into another folder: {} compare --grid FILE --out DIR",
                 folder.join(grid::FILE).display(),
                 row.name_of(job),
+                program()
             )));
         }
         Ok(())

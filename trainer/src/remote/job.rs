@@ -10,6 +10,7 @@ use crate::config::downlink::read as read_downlink;
 use crate::config::{ConfigError, ExchangeKind, RunConfig, Settings, TransportKind};
 use crate::job::{Job, JobError};
 use crate::process::shell::quoted;
+use crate::terminal::program;
 
 /// The configuration of a run over the network: frames go to the server.
 pub(super) fn resolve(mut settings: Settings) -> Result<RunConfig, ConfigError> {
@@ -32,9 +33,10 @@ pub(super) fn resumed(found: &Found, settings: &Settings, command: &str) -> Resu
         )));
     }
     if other != command {
-        let wanted = if command == "trainer join" { "the state of a worker" } else { "a run of a server" };
+        let wanted = if command == "join" { "the state of a worker" } else { "a run of a server" };
         return Err(Failure::Usage(format!(
-            "{path}: not {wanted}; go on with: {other} --resume {}, and the options of its process",
+            "{path}: not {wanted}; go on with: {} {other} --resume {}, and the options of its process",
+            program(),
             quoted(found.run_folder().unwrap_or(found.path()))
         )));
     }

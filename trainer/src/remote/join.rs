@@ -28,6 +28,7 @@ use crate::process::interrupt;
 use crate::record::monitor::monitor;
 use crate::run::RunError;
 use crate::step::{Recalled, StepError, Worker};
+use crate::terminal::program;
 
 /// Twice the steps between two checkpoints. A worker that was killed just before a checkpoint continues from
 /// the one before it, and keeps half of the residual that it had recorded there.
@@ -101,7 +102,7 @@ pub(crate) fn join(
     args.trace.ensure_apart(&[told, args.keys.file(), args.server_key.as_deref().map(Path::new)])?;
     let security = args.keys.security().map_err(RemoteError::from)?;
     let begin = &args.keep.begin;
-    let (found, config) = match begin.find(&settings, || resolve(settings.clone()), "trainer join")? {
+    let (found, config) = match begin.find(&settings, || resolve(settings.clone()), "join")? {
         Some(known) => known,
         None => return Ok(writeln!(out, "{}", done(begin.folder()))?),
     };
@@ -134,10 +135,11 @@ fn no_server(error: ZmqError, wait: Duration, steps: u64) -> RemoteError {
     // A worker waits for its server alone.
     let known: Vec<String> = missing.into_iter().map(|(_, known)| known).collect();
     let why = format!(
-        "no server within {} s (--wait): {}; start trainer serve there, or check --server, --server-key and the \
+        "no server within {} s (--wait): {}; start {} serve there, or check --server, --server-key and the \
          firewall",
         wait.as_secs_f64(),
-        known.join(", ")
+        known.join(", "),
+        program()
     );
     RemoteError::NobodyCame { why, steps }
 }

@@ -120,7 +120,7 @@ pub(crate) fn serve(
     let list = args.peers.as_deref().filter(|_| !args.keys.insecure).map(List::new);
     let listed = args.peers.as_deref().map(Roster::read).transpose().map_err(RemoteError::from)?;
     let given = || begun(settings.clone(), listed.as_ref());
-    let (found, config) = match args.begin.find(&settings, given, "trainer serve")? {
+    let (found, config) = match args.begin.find(&settings, given, "serve")? {
         Some(known) => known,
         None => return Ok(writeln!(out, "{}", done(args.begin.folder()))?),
     };

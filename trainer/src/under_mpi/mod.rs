@@ -101,9 +101,10 @@ fn ensure_same_world(launch: Launch, checkpoint: &Path, workers: usize) -> Resul
         return Ok(());
     }
     Err(Failure::Usage(format!(
-        "{}: a checkpoint of {workers} workers, started with {}; go on with: mpirun -n {workers} trainer train --resume {}",
+        "{}: a checkpoint of {workers} workers, started with {}; go on with: mpirun -n {workers} {} train --resume {}",
         checkpoint.display(),
         launch.world,
+        terminal::program(),
         quoted(checkpoint)
     )))
 }

@@ -120,7 +120,7 @@ fn files_of_other_kinds_are_named() {
         assert_frame_refused(bytes, expected);
     }
     let bench = Bench::new();
-    assert_gradient_refused(&bench.encode("topk", 0), "this is a frame of gradwire: trainer codec decode");
+    assert_gradient_refused(&bench.encode("topk", 0), "this is a frame of gradwire: `codec decode`");
     assert_frame_refused(&bench.read("gradient.safetensors"), "bad magic number: this is a safetensors file");
 }
 

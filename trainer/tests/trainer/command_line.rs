@@ -55,7 +55,7 @@ fn bad_settings_are_refused_in_one_line() {
         ),
         (
             &["train", "--transport", "zmq"],
-            "transport = zmq: expected local here; over ZeroMQ a run has a server, trainer serve, and workers, trainer join",
+            "transport = zmq: expected local here; over ZeroMQ a run has a server, `serve`, and workers, `join`",
         ),
         (&["train", "--lr", "fast"], "invalid value 'fast' for '--lr <X>': expected a number, such as 0.1"),
         (
