@@ -184,7 +184,7 @@ def main():
     parser.add_argument("trainer", type=Path)
     parser.add_argument("folder")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--rounds", type=int, default=3, help="of the bench")
+    parser.add_argument("--rounds", type=int, default=7, help="of the bench")
     parser.add_argument("--bench", action="store_true")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--table", action="store_true")

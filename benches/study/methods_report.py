@@ -59,7 +59,6 @@ class Report:
     def __init__(self, runs, kinds):
         self.runs, self.kinds = runs, kinds
         self.errors, self.times = methods_bench.read(runs, "errors.jsonl"), methods_bench.read(runs, "times-*.jsonl")
-        self.memcpy_ms = min((line["memcpy_ms"] for line in self.times), default=math.nan)
         # Bytes are compared with those of the reference.
         self.trained = [method for method in METHODS if runs.summary(runs.first(method)) and runs.summary(runs.first(REFERENCE))]
         self.at_steps = {method: found for method in self.trained for found in [learned(runs, method, "steps")] if found}
@@ -89,9 +88,9 @@ class Report:
         return [] if method.sends_steps else self.measured(method, lambda line: line["nmse"])
 
     def coding(self, method, key):
-        """The smallest median of all rounds, as a multiple of the fastest copy."""
-        found = [line[key] for line in self.times if line["codec"] == method.codec and not method.options]
-        return f"{min(found) / self.memcpy_ms:.2g}" if found else "–"
+        """The median over all rounds, as a multiple of the time of a copy in the same turns."""
+        times = [line[key] / line["memcpy_ms"] for line in self.times if line["codec"] == method.codec and not method.options]
+        return f"{statistics.median(times):.2g}" if times else "–"
 
     def bits_in_training(self, method):
         """What a worker contributes to a batch: of a gather, once for each peer; of a sum, the share that a ring sends."""

@@ -198,27 +198,34 @@ struct Summed<'s> {
 }
 
 impl Summed<'_> {
-    /// Fills the mean with what the cells say of the coordinates of which they say most.
-    fn choose(
+    /// The coordinates of which the cells say most, ascending, and what they say. Empties the mean.
+    fn largest<'e>(
         (table, k): (Table, usize),
         (cells, keys): (&[f32], &[u32]),
-        estimates: &mut [u32],
+        estimates: &'e mut [u32],
         mean: &mut [f32],
-    ) {
+    ) -> impl Iterator<Item = (usize, f32)> + use<'e> {
         table.estimate(cells, keys, estimates);
+        let estimates = &*estimates;
         // The mean has room for what is near the cut.
-        let largest = cut(Isa::best(), estimates, k, kernels::bits_of_mut(mean)).positions(estimates);
+        let cut = cut(Isa::best(), estimates, k, kernels::bits_of_mut(mean));
         mean.fill(0.0);
-        largest.for_each(|at| mean[at] = f32::from_bits(estimates[at]));
+        let largest = cut.positions(estimates).map(|at| (at, f32::from_bits(estimates[at])));
+        largest.filter(|&(_, sum)| sum != 0.0)
     }
 
     /// [`SketchError::Workers`]
     fn leave_to_workers(self, p: &[u32], estimates: &mut [u32], memory: Option<&mut Memory<'_>>) {
-        Self::choose((self.table, self.k), (self.sums, self.keys), estimates, self.mean);
-        self.mean.iter_mut().for_each(|mean| *mean /= self.contributors);
-        if let Some(memory) = memory {
+        let largest = Self::largest((self.table, self.k), (self.sums, self.keys), estimates, self.mean);
+        let mut kept = memory.map(|memory| {
             memory.keep_all(p);
-            memory.residual_mut().iter_mut().zip(&*self.mean).for_each(|(kept, mean)| *kept -= mean);
+            memory.residual_mut()
+        });
+        for (at, sum) in largest {
+            self.mean[at] = sum / self.contributors;
+            if let Some(kept) = &mut kept {
+                kept[at] -= self.mean[at];
+            }
         }
     }
 
@@ -245,12 +252,15 @@ impl Summed<'_> {
             self.mean.fill(f32::NAN);
             return;
         }
-        Self::choose((self.table, self.k), (error, self.keys), estimates, self.mean);
-        let sent = || self.mean.iter().enumerate().filter(|&(_, &value)| value != 0.0).map(|(at, _)| at);
-        sent().for_each(|at| self.table.forget(at, self.keys, error));
+        let largest = Self::largest((self.table, self.k), (error, self.keys), estimates, self.mean);
+        for (at, value) in largest {
+            self.mean[at] = value;
+            self.table.forget(at, self.keys, error);
+        }
         if let Some(momenta) = memory.array_mut(MOMENTUM) {
             let momenta = &mut momenta[kept];
-            sent().for_each(|at| self.table.forget(at, self.keys, momenta));
+            let sent = self.mean.iter().enumerate().filter(|&(_, &value)| value != 0.0);
+            sent.for_each(|(at, _)| self.table.forget(at, self.keys, momenta));
         }
     }
 }
