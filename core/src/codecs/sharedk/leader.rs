@@ -2,8 +2,9 @@
 
 use super::feedback::End;
 use crate::codec::{Reduction, Round};
-use crate::codecs::topk::radix_cut;
+use crate::codecs::topk::cut;
 use crate::gradient::unit::Unit;
+use crate::kernels::{self, Isa};
 use crate::rng::key::StepKey;
 use crate::scratch::{LinearScratch, LinearScratchLen};
 
@@ -62,7 +63,9 @@ impl Led {
                 let positions = &mut scratch.ints[..self.k];
                 positions.fill(0);
                 if is_leader {
-                    let largest = radix_cut(p, self.k).positions(p);
+                    // The mean is of use only in the end.
+                    let spare = kernels::bits_of_mut(end.mean);
+                    let largest = cut(Isa::best(), p, self.k, spare).positions(p);
                     positions
                         .iter_mut()
                         .zip(largest)
