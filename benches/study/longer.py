@@ -24,7 +24,7 @@ from runs import Runs
 
 SEED = 11
 RESNET = ("--model", "resnet20", "--lr", 0.1, "--momentum", 0.9, "--weight-decay", 1e-4, "--schedule", "cosine", "--batch", 128)
-LSTM = ("--model", "lstm", "--hidden", 100, "--clip", 0.25, "--lr", 20, "--schedule", "cosine", "--batch", 256)
+LSTM = ("--model", "lstm", "--hidden", 100, "--clip", 0.25, "--lr", 20, "--schedule", "cosine", "--batch", 64)
 # Codecs, and what else `trainer train` is asked for. Every method has the rate of dense training.
 MEANS = [
     "none",
@@ -36,6 +36,7 @@ MEANS = [
     "topk:density=0.01,values=q2",
     "sharedk:density=0.01,by=leader",
     "efsign",
+    "x:lgc:dense_steps=20,train_steps=180",
 ]
 # The most telling first, for a study that is stopped.
 GOSSIP = [
