@@ -2,9 +2,8 @@
 
 use super::feedback::End;
 use crate::codec::{Reduction, Round};
-use crate::codecs::topk::cut;
+use crate::codecs::topk::largest;
 use crate::gradient::unit::Unit;
-use crate::kernels::{self, Isa};
 use crate::rng::key::StepKey;
 use crate::scratch::{LinearScratch, LinearScratchLen};
 
@@ -64,11 +63,9 @@ impl Led {
                 positions.fill(0);
                 if is_leader {
                     // The mean is of use only in the end.
-                    let spare = kernels::bits_of_mut(end.mean);
-                    let largest = cut(Isa::best(), p, self.k, spare).positions(p);
                     positions
                         .iter_mut()
-                        .zip(largest)
+                        .zip(largest(p, self.k, end.mean))
                         .for_each(|(to, at)| *to = (at as u32).wrapping_add(1).cast_signed());
                 }
                 Some(Round { index: 1, reduction: Reduction::SumI32, payload_len: self.k, ..round })

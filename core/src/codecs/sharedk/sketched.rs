@@ -4,8 +4,8 @@ use super::feedback::End;
 use super::sketch::SketchSize;
 use crate::codec::{Reduction, Round};
 use crate::codecs::sketch::{KEY_WORDS, Table};
-use crate::codecs::topk::{cut, radix_cut};
-use crate::kernels::{self, Isa};
+use crate::codecs::topk::{largest, radix_cut};
+use crate::kernels;
 use crate::rng::Stream;
 use crate::scratch::{LinearScratch, LinearScratchLen};
 
@@ -76,8 +76,7 @@ impl Sketched {
         if round.index == 0 {
             self.table.estimate(sums, parts.keys, parts.estimates);
             // The mean is of use only in the end.
-            let spare = kernels::bits_of_mut(end.mean);
-            let found = cut(Isa::best(), parts.estimates, self.candidates, spare).positions(parts.estimates);
+            let found = largest(parts.estimates, self.candidates, end.mean);
             let mut payload_len = 0;
             for ((index, value), at) in parts.indices.iter_mut().zip(&mut *scratch.floats).zip(found) {
                 (*index, *value) = (at as u32, f32::from_bits(parts.p[at]));

@@ -3,7 +3,7 @@
 use super::{BEGUN, BOUND, KEY_WORDS, Sketch};
 use crate::built::Full;
 use crate::codec::{Linear, Payload, Reduction, Round, UnitStep, begin_unit};
-use crate::codecs::topk::cut;
+use crate::codecs::topk::largest;
 use crate::corrected::Corrected;
 use crate::error::EncodeError;
 use crate::gradient::grad::Grad;
@@ -134,9 +134,9 @@ impl Divided<'_> {
         let k = self.sketch.held(unit.len);
         let quotients = kernels::bits_of(quotients);
         // The mean has room for what is near the cut.
-        let largest = cut(Isa::best(), quotients, k, kernels::bits_of_mut(mean)).positions(quotients);
+        let positions = largest(quotients, k, mean);
         mean.fill(0.0);
-        largest.for_each(|at| mean[at] = f32::from_bits(estimates[at]));
+        positions.for_each(|at| mean[at] = f32::from_bits(estimates[at]));
     }
 
     /// Takes the values that were chosen from the residual, and nothing is left of a unit that is sent whole.

@@ -9,13 +9,13 @@ use crate::codec::{
     Capabilities, EncodeUnit, Law, Linear, Payload, Reduction, Round, UnitInput, UnitStep, begin_unit,
 };
 use crate::codecs::dense::{Dense, DenseSum};
-use crate::codecs::topk::cut;
+use crate::codecs::topk::largest;
 use crate::error::EncodeError;
 use crate::gradient::density::Density;
 use crate::gradient::grad::Grad;
 use crate::gradient::layout::LayoutRef;
 use crate::gradient::unit::Unit;
-use crate::kernels::{self, Isa, MAX_SKETCH_ROWS};
+use crate::kernels::MAX_SKETCH_ROWS;
 use crate::memory::{Keeper, Memory, MemoryView, StateLen};
 use crate::rng::key::StepKey;
 use crate::scratch::{LinearScratch, LinearScratchLen, Scratch, ScratchLen};
@@ -208,10 +208,10 @@ impl Summed<'_> {
         table.estimate(cells, keys, estimates);
         let estimates = &*estimates;
         // The mean has room for what is near the cut.
-        let cut = cut(Isa::best(), estimates, k, kernels::bits_of_mut(mean));
+        let positions = largest(estimates, k, mean);
         mean.fill(0.0);
-        let largest = cut.positions(estimates).map(|at| (at, f32::from_bits(estimates[at])));
-        largest.filter(|&(_, sum)| sum != 0.0)
+        let found = positions.map(|at| (at, f32::from_bits(estimates[at])));
+        found.filter(|&(_, sum)| sum != 0.0)
     }
 
     /// [`SketchError::Workers`]

@@ -26,7 +26,7 @@ use core::num::NonZeroU32;
 #[cfg(feature = "alloc")]
 pub(crate) use peek::largest_beside;
 pub(crate) use reach::{Quota, least_above};
-pub(crate) use select::{capacity, cut, radix_cut};
+pub(crate) use select::{capacity, largest, radix_cut};
 
 /// Exact top-k: sends the k = clamp(round(density·n), 1, n) coordinates of largest magnitude of each unit, or
 /// all that are not zero if there are fewer. Ties go to the lowest index; a zero is never sent.

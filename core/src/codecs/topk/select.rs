@@ -55,6 +55,16 @@ pub(crate) fn cut(isa: Isa, p: &[u32], k: usize, spare: &mut [u32]) -> Cut {
     bracketed.unwrap_or_else(|| radix_cut(p, k))
 }
 
+/// The positions of the `k` largest magnitudes, ascending, without zeros. `spare` has room for as many
+/// values as `p`, and any content afterwards.
+pub(crate) fn largest<'p>(
+    p: &'p [u32],
+    k: usize,
+    spare: &mut [f32],
+) -> impl Iterator<Item = usize> + use<'p> {
+    cut(Isa::best(), p, k, kernels::bits_of_mut(spare)).positions(p)
+}
+
 /// Elements of the sample that brackets a cut, and how far the bracket reaches from the expected rank: three
 /// standard deviations of the rank of a median.
 const BRACKET_SAMPLE: usize = 1024;
