@@ -44,6 +44,19 @@ fn summary(path: &Path) -> Value {
     serde_json::from_str(&fs::read_to_string(path.join("summary.json")).unwrap()).unwrap()
 }
 
+/// Commands to copy are those of this program.
+#[test]
+fn messages_name_the_program_that_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("grid.toml"), "").unwrap();
+    let told = refused(folder.path(), &["train", "--resume", "."]);
+    assert!(told.contains("go on with: own-codec compare --resume ."), "{told}");
+    let told = refused(folder.path(), &["train", "--transport", "mpi"]);
+    assert!(told.contains("own-codec train …"), "{told}");
+    let told = refused(folder.path(), &["codec", "help", "x:dcie"]);
+    assert!(told.starts_with("own-codec: x:dcie: no codec"), "{told}");
+}
+
 #[test]
 fn they_are_listed_and_explained() {
     let folder = folder();
