@@ -14,6 +14,7 @@
 //! | 7 | hello | from u32, to u32, listening address (text), terms |
 //! | 8 | welcome | nothing |
 //! | 9 | refusal | reason u8; for reason 0, the terms of the end that refuses |
+//! | 10 | moving: a heartbeat of an end that messages move to or from | nothing |
 //!
 //! A text is its length as u16, then UTF-8. Terms are their number as u16, then a name and a value for each.
 
@@ -40,11 +41,13 @@ const ROSTER: u8 = 6;
 const HELLO: u8 = 7;
 const WELCOME: u8 = 8;
 const REFUSAL: u8 = 9;
+const MOVING: u8 = 10;
 
 /// Every frame but a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Control {
     Heartbeat,
+    Moving,
     Bye,
     Farewell,
     Lost(Rank),
@@ -109,6 +112,7 @@ impl Control {
         let mut out = vec![0; HEADER];
         out[0] = match self {
             Self::Heartbeat => HEARTBEAT,
+            Self::Moving => MOVING,
             Self::Bye => BYE,
             Self::Farewell => FAREWELL,
             Self::Welcome => WELCOME,
@@ -139,6 +143,7 @@ impl Control {
         let bytes = &mut body;
         let control = match kind {
             HEARTBEAT => Self::Heartbeat,
+            MOVING => Self::Moving,
             BYE => Self::Bye,
             FAREWELL => Self::Farewell,
             WELCOME => Self::Welcome,
@@ -231,6 +236,7 @@ mod tests {
             Hello { from: Rank(3), to: Rank(0), listens: "[::1]:80".to_owned(), terms: terms.clone() };
         vec![
             Control::Heartbeat,
+            Control::Moving,
             Control::Bye,
             Control::Farewell,
             Control::Welcome,

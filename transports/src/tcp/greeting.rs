@@ -16,7 +16,7 @@ use super::reader::{Entry, Garbage, Item, Reader};
 /// The first bytes of both ends.
 const MAGIC: [u8; 8] = *b"gradwire";
 /// The version of everything that follows. An end with another version is refused, with both named.
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
 /// Length of a preface.
 pub(super) const PREFACE: usize = MAGIC.len() + 2 + 1;
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";

@@ -61,7 +61,7 @@ impl Default for TcpLimits {
     }
 }
 
-/// Limits of time. None of them passes while bytes move.
+/// Limits of time. Once two ranks know each other, none of them passes while bytes move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// After this time without anything to send, an end sends a sign of life.
@@ -70,13 +70,18 @@ pub struct Timing {
     /// process is stopped. Longer on a link that has been silent for long before, and then went on:
     /// three times as long as it was, at most [`Timing::LONGEST_SILENCE`].
     pub silence: Duration,
-    /// How long the greeting of a connection may take.
+    /// How long the greeting of a connection may take; a second more for each 128 bytes of it that came.
     pub greeting: Duration,
 }
 
 impl Timing {
     /// The longest silence, whatever was seen of the link before.
     pub const LONGEST_SILENCE: Duration = Duration::from_secs(300);
+
+    /// How long a greeting may take of which so many bytes came.
+    pub(super) fn greeting_after(&self, bytes: u64) -> Duration {
+        self.greeting.saturating_add(Duration::from_millis(bytes.saturating_mul(1000) / 128))
+    }
 
     /// The silence after which a peer is gone, if it has been silent for `before` and went on.
     pub(super) fn silence_after(&self, before: Duration) -> Duration {

@@ -95,6 +95,11 @@ impl Reader {
         }
     }
 
+    /// Whether a message is under way.
+    pub(super) fn is_in_message(&self) -> bool {
+        self.body.is_some() && self.header[0] == MESSAGE
+    }
+
     /// Whether the whole header is there.
     fn take_header(&mut self, input: &mut &[u8]) -> bool {
         loop {

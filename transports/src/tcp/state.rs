@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use mio::Waker;
 
@@ -40,6 +41,8 @@ pub(super) struct State {
     is_woken: bool,
     /// The deadline of a caller that leaves.
     pub(super) closing: Option<Deadline>,
+    /// When bytes of messages last moved between any two ranks, as far as this end knows.
+    pub(super) moved: Instant,
     pub(super) is_stopped: bool,
     /// Whether all peers were there at one time. From then on, none may come again.
     pub(super) has_begun: bool,
@@ -136,6 +139,7 @@ impl Shared {
             spares: Spares::new(outbox.bytes),
             is_woken: false,
             closing: None,
+            moved: Instant::now(),
             is_stopped: false,
             has_begun: false,
             failure: None,

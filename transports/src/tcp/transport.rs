@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mio::net::TcpListener;
 use mio::{Interest, Poll, Waker};
@@ -226,6 +226,13 @@ impl TcpWaker {
     /// wait.
     pub fn wake(&self) {
         self.0.mailbox.wake();
+    }
+
+    /// When bytes of messages last moved: to this end or from it, or, as the others say with their signs of
+    /// life, between them. For a caller whose patience ends only where nothing moves: on a slow link a long
+    /// message takes its time.
+    pub fn moved(&self) -> Instant {
+        self.0.lock().moved
     }
 
     /// Waits until every message that was sent has been handed to the operating system, which delivers it

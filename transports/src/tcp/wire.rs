@@ -33,6 +33,10 @@ pub(super) struct Wire {
     /// What was sealed but not written.
     sealed: Vec<u8>,
     sealed_done: usize,
+    /// About how many bytes of messages were not written.
+    unwritten: usize,
+    /// Bytes that came.
+    received: u64,
 }
 
 impl Wire {
@@ -46,6 +50,8 @@ impl Wire {
             done: 0,
             sealed: Vec::new(),
             sealed_done: 0,
+            unwritten: 0,
+            received: 0,
         }
     }
 
@@ -59,7 +65,18 @@ impl Wire {
         self.sealed.extend_from_slice(bytes);
     }
 
+    /// Whether bytes of messages wait to be written.
+    pub(super) fn has_messages(&self) -> bool {
+        self.unwritten > 0
+    }
+
+    /// Bytes that came since the connection began.
+    pub(super) fn received(&self) -> u64 {
+        self.received
+    }
+
     pub(super) fn push(&mut self, frame: Frame) {
+        self.unwritten += if frame.is_message { frame.bytes.len() } else { 0 };
         self.frames.push_back(frame);
     }
 
@@ -71,6 +88,9 @@ impl Wire {
     pub(super) fn read(&mut self) -> io::Result<Arrived> {
         let arrived = self.inlet.read(&mut self.stream)?;
         self.is_readable = !matches!(arrived, Arrived::Nothing);
+        if let Arrived::Some(count) = arrived {
+            self.received += count as u64;
+        }
         Ok(arrived)
     }
 
@@ -86,6 +106,7 @@ impl Wire {
                 self.finish_frames(&mut written);
             }
         }
+        self.unwritten = self.unwritten.saturating_sub(total);
         Ok(total)
     }
 

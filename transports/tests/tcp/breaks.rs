@@ -1,4 +1,4 @@
-//! Connections that are cut, and peers that stop.
+//! Connections that are cut or slow, and peers that stop.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gradwire_transports::tcp::{Bound, Meeting, TcpTransport, Timing};
+use gradwire_transports::tcp::{Bound, Meeting, TcpLimits, TcpTransport, Timing};
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError, Wanted};
 
-use crate::support::{World, join, long};
+use crate::support::{LONG, World, join, long};
 
 /// Passes bytes between the end that connects to it and `to`, until it is told otherwise.
 struct Proxy {
@@ -17,6 +17,8 @@ struct Proxy {
     streams: Arc<Mutex<Vec<TcpStream>>>,
     /// Whether bytes are held back for now.
     is_cut: Arc<Mutex<bool>>,
+    /// How long each 64 KiB take.
+    pace: Arc<Mutex<Duration>>,
 }
 
 impl Proxy {
@@ -24,7 +26,8 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (streams, is_cut) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(false)));
-        let (all, cut) = (Arc::clone(&streams), Arc::clone(&is_cut));
+        let pace = Arc::new(Mutex::new(Duration::ZERO));
+        let (all, cut, slow) = (Arc::clone(&streams), Arc::clone(&is_cut), Arc::clone(&pace));
         thread::spawn(move || {
             for near in listener.incoming().flatten() {
                 let far = TcpStream::connect(to).unwrap();
@@ -32,10 +35,11 @@ impl Proxy {
                 for (mut from, mut into) in
                     [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)]
                 {
-                    let cut = Arc::clone(&cut);
+                    let (cut, slow) = (Arc::clone(&cut), Arc::clone(&slow));
                     thread::spawn(move || {
                         let mut bytes = [0; 65_536];
                         while let Ok(count @ 1..) = from.read(&mut bytes) {
+                            thread::sleep(*slow.lock().unwrap());
                             while *cut.lock().unwrap() {
                                 thread::sleep(Duration::from_millis(5));
                             }
@@ -48,12 +52,17 @@ impl Proxy {
                 }
             }
         });
-        Self { address, streams, is_cut }
+        Self { address, streams, is_cut, pace }
     }
 
     /// Breaks all connections.
     fn break_all(&self) {
         self.streams.lock().unwrap().iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
+    }
+
+    /// From now on 64 KiB take so long.
+    fn slow_down(&self, pace: Duration) {
+        *self.pace.lock().unwrap() = pace;
     }
 
     /// Holds all bytes back, or passes them on again.
@@ -133,6 +142,28 @@ fn a_dead_network_is_noticed_after_the_silence_and_a_pause_is_not() {
     let waited = start.elapsed();
     assert!(waited > Duration::from_millis(500) && waited < Duration::from_secs(8), "{waited:?}");
     proxy.hold(false);
+}
+
+#[test]
+fn all_ranks_know_that_a_long_message_moves_and_when_none_does() {
+    let timing = Timing { heartbeat: Duration::from_millis(100), ..Timing::default() };
+    let world = World { timing, ..World::sealed(3) };
+    let (mut ends, proxy) = proxied(&World { limits: TcpLimits::default(), ..world });
+    proxy.slow_down(Duration::from_millis(20));
+    let wakers: Vec<_> = ends.iter().map(TcpTransport::waker).collect();
+    let oldest = || wakers.iter().map(|waker| waker.moved()).min().unwrap();
+    let (tag, mut payload, start) = (Tag::new(0, 1), Vec::new(), Instant::now());
+    // Far more than the buffers of the system hold.
+    ends[2].send(Rank(0), tag, &vec![7; 16 << 20], long()).unwrap();
+    ends[0].recv(Rank(2), tag, &mut payload, long()).unwrap();
+    let took = start.elapsed();
+    assert!(took > Duration::from_secs(2), "it was quick: {took:?}");
+    assert!(oldest() > start + took / 2, "somebody takes it for stuck");
+    // Signs of life go on, and nothing moves.
+    while oldest().elapsed() < Duration::from_secs(1) {
+        assert!(start.elapsed() < LONG);
+        thread::sleep(Duration::from_millis(50));
+    }
 }
 
 #[test]

@@ -25,6 +25,9 @@ fn answer(mut stream: TcpStream) -> Vec<u8> {
     }
 }
 
+/// Of the protocol, in hellos that are to be read on.
+const VERSION: u16 = 2;
+
 /// A hello without a key, as a stranger may write it: version, whether it encrypts, ranks, and what follows.
 fn hello(version: u16, from: u32, to: u32, rest: &[u8]) -> Vec<u8> {
     let body = [&from.to_le_bytes()[..], &to.to_le_bytes(), rest].concat();
@@ -77,16 +80,16 @@ fn a_hello_that_is_wrong_in_any_part_is_refused() {
         // Other versions learn this end's version; nothing else is answered.
         for (bytes, least, most) in [
             (hello(9, 1, 0, &[]), 11, 11),
-            (hello(1, 1, 0, &[]), 11, 11),
-            (hello(1, 1, 0, &[0xff; 70_000]), 11, 11),
-            (hello(1, 1, 0, &[0xff, 0xff, 0xff, 0xff]), 11, 11),
+            (hello(VERSION, 1, 0, &[]), 11, 11),
+            (hello(VERSION, 1, 0, &[0xff; 70_000]), 11, 11),
+            (hello(VERSION, 1, 0, &[0xff, 0xff, 0xff, 0xff]), 11, 11),
         ] {
             let mut stream = knock(address);
             let _ = stream.write_all(&bytes);
             let len = answer(stream).len();
             assert!((least..=most).contains(&len) || len == 0, "{len} bytes");
         }
-        let mut longest = b"gradwire\x01\x00\x00\x07".to_vec();
+        let mut longest = b"gradwire\x02\x00\x00\x07".to_vec();
         longest.extend_from_slice(&u64::MAX.to_le_bytes());
         let mut stream = knock(address);
         stream.write_all(&longest).unwrap();
@@ -107,7 +110,7 @@ fn who_is_slow_or_silent_is_hung_up_on_in_time_and_hinders_nobody() {
         let mut slow = knock(address);
         held.push(slow.try_clone().unwrap());
         thread::spawn(move || {
-            for byte in hello(1, 1, 0, &[0; 20]) {
+            for byte in hello(VERSION, 1, 0, &[0; 20]) {
                 if slow.write_all(&[byte]).is_err() {
                     return;
                 }
@@ -218,5 +221,5 @@ pub(crate) fn raw_hello() -> Vec<u8> {
     ];
     let mut rest = [text("127.0.0.1:1"), 3_u16.to_le_bytes().to_vec()].concat();
     terms.iter().for_each(|(name, value)| rest.extend([text(name), text(value)].concat()));
-    hello(1, 1, 0, &rest)
+    hello(VERSION, 1, 0, &rest)
 }

@@ -135,6 +135,7 @@ impl Engine {
     /// One piece of work of each lane, and whatever became complete by it.
     fn turn(&mut self) -> Result<Turn, Failure> {
         self.post();
+        self.renew();
         self.compare()?;
         let mut turn = Turn::Idle;
         for at in self.lanes.active.clone() {
@@ -183,6 +184,7 @@ impl Engine {
                 return Err(Failure::Other(format!("step {}: it was broken off", self.step.step)));
             }
             self.post();
+            self.renew();
             let mut is_waiting = true;
             for at in self.lanes.active.clone() {
                 let lane = &mut self.lanes.all[at];

@@ -163,6 +163,11 @@ impl Shared {
         }
     }
 
+    /// When bytes of messages last moved between ranks.
+    pub(super) fn moved(&self) -> Option<Instant> {
+        self.waker.as_ref().map(TcpWaker::moved)
+    }
+
     /// The next bucket; waits for it. `None` once the hook is closed.
     pub(super) fn next(&self) -> Option<Py<Bucket>> {
         let mut state = self.lock();

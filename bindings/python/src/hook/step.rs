@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use gradwire_transports::exchange::{ExchangeError, PartState, Setting, Work};
+use gradwire_transports::exchange::{ExchangeError, Machine, PartState, Setting, Work};
 use gradwire_transports::{Rank, Tag, now};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -173,6 +173,20 @@ impl Engine {
         }
         bucket.is_broken = says.is_broken;
         Ok(())
+    }
+
+    /// Ranks wait for each other from when anything last moved between them: on a slow link a bucket takes
+    /// its time.
+    pub(super) fn renew(&mut self) {
+        let Some(moved) = self.shared.moved() else { return };
+        let by = now().saturating_add(nanos(self.timeout.saturating_sub(moved.elapsed())));
+        for (_, lane) in self.lanes.active() {
+            if by > Machine::deadline(&lane.machine) {
+                lane.machine.wait_until(by);
+            }
+        }
+        let work = &mut self.shared.lock().work;
+        work.moved = work.moved.max(moved);
     }
 
     /// Compares what ranks said of the parts under way, before anything of it is read.

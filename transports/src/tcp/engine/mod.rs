@@ -57,6 +57,9 @@ pub(super) struct Engine {
     is_called: bool,
     /// Whether anything moved in this turn.
     is_busy: bool,
+    /// Whether bytes of messages did, and when they last did.
+    has_moved: bool,
+    moved: Instant,
     last_turn: Instant,
 }
 
@@ -119,6 +122,8 @@ impl Engine {
             has_begun: false,
             is_called: true,
             is_busy: true,
+            has_moved: false,
+            moved: now,
             last_turn: now,
         }
     }
@@ -144,6 +149,7 @@ impl Engine {
             tokens.into_iter().for_each(|token| self.receive(token, now));
             self.begin(now);
             self.send(now);
+            self.note_moves(now);
             self.look_at_times(was_away, now);
         }
     }
@@ -286,8 +292,18 @@ impl Engine {
         }
     }
 
+    fn note_moves(&mut self, now: Instant) {
+        if std::mem::take(&mut self.has_moved) {
+            self.moved = now;
+            self.shared.lock().moved = now;
+        }
+    }
+
     fn look_at_times(&mut self, was_away: bool, now: Instant) {
         let timing = self.options.timing;
+        // Two, so that a peer hears of it also if the last sign of life went out just before.
+        let is_moving = now - self.moved <= 2 * timing.heartbeat;
+        let life = if is_moving { Control::Moving } else { Control::Heartbeat };
         let mut over = Vec::new();
         for (&token, connection) in &mut self.connections {
             let age = now - connection.since;
@@ -301,12 +317,15 @@ impl Engine {
                         silence.map(|silence| (token, format!("silent for {} s", silence.as_secs()))),
                     );
                     if connection.wire.is_idle() && now - link.last_sent >= timing.heartbeat {
-                        connection.wire.push_control(Control::Heartbeat.to_bytes());
+                        connection.wire.push_control(life.to_bytes());
                         self.is_busy = true;
                     }
                 }
                 Stage::Connecting(_) if age > timing.greeting => over.push((token, "no answer".to_owned())),
-                Stage::Greeting(..) | Stage::Dismissed if age > timing.greeting => {
+                Stage::Greeting(..) if age > timing.greeting_after(connection.wire.received()) => {
+                    over.push((token, "its greeting took too long".to_owned()));
+                }
+                Stage::Dismissed if age > timing.greeting => {
                     over.push((token, "its greeting took too long".to_owned()));
                 }
                 _ => {}

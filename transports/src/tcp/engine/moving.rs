@@ -37,11 +37,13 @@ impl Engine {
             let item = link.reader.next(&mut input, enter).map_err(garbage)?;
             let used = before - input.len();
             wire.inlet.take_plain(used);
+            let is_message = matches!(item, Some(Item::Message(..))) || link.reader.is_in_message();
+            self.has_moved |= used > 0 && is_message;
             let was_blocked = std::mem::replace(&mut link.is_blocked, false);
             match item {
                 Some(Item::Message(tag, bytes)) => shared.mailbox.fill(from, tag, bytes),
                 Some(Item::Control(control)) => {
-                    if let Some(answer) = self.hear(link, control)? {
+                    if let Some(answer) = self.hear(link, control, now)? {
                         wire.push_control(answer);
                     }
                 }
@@ -70,9 +72,10 @@ impl Engine {
     }
 
     /// Does what a frame says; returns the answer.
-    fn hear(&mut self, link: &mut Link, control: Control) -> Result<Option<Vec<u8>>, Over> {
+    fn hear(&mut self, link: &mut Link, control: Control, now: Instant) -> Result<Option<Vec<u8>>, Over> {
         match control {
             Control::Heartbeat => {}
+            Control::Moving => self.shared.lock().moved = now,
             Control::Bye => {
                 link.has_left = true;
                 self.bury(link.rank, false);
@@ -108,6 +111,7 @@ impl Engine {
         let mut over = Vec::new();
         for (&token, connection) in &mut self.connections {
             let rank = if let Stage::Peer(link) = &connection.stage { Some(link.rank) } else { None };
+            let has_messages = connection.wire.has_messages();
             let flushed = connection.wire.flush(TURN, |frame| {
                 written.extend(rank.filter(|_| frame.is_message).map(|rank| (rank, frame)));
             });
@@ -115,6 +119,7 @@ impl Engine {
                 Ok(0) => {}
                 Ok(_) => {
                     self.is_busy = true;
+                    self.has_moved |= has_messages;
                     connection.link().into_iter().for_each(|(_, link)| link.last_sent = now);
                 }
                 Err(error) => over.push((token, error)),

@@ -75,8 +75,9 @@ def compress(
     :param rules: spellings by tensor name. The first pattern that fits wins:
         ``{"*.bias": "none", "embed.*": "topk:density=0.001"}``.
     :param seed: the seed of all random draws, which also depend on step, tensor and rank. The same at all ranks.
-    :param timeout: seconds that a rank waits for another before it raises :class:`PeerLostError`. Make it longer than the
-        longest time by which one rank may fall behind, for example while it saves a checkpoint.
+    :param timeout: seconds that a rank waits for another before it raises :class:`PeerLostError`, from when anything last
+        moved between any two ranks: on a slow link a bucket may take longer. Make it longer than the longest time by which
+        one rank may fall behind, for example while it saves a checkpoint.
     :param start_step: the first step that is compressed; earlier steps are exchanged dense.
     :param check_every: steps between two comparisons of the parameters of all ranks, by a hash; 0 for none.
     :param scaler: the ``GradScaler`` of the loop. When its scale changes, residuals are rescaled.

@@ -47,7 +47,8 @@ class LocalSteps(Wrapper):
         the outer optimizer is tried. What is hidden adds at most 5 % to all that ranks do between two exchanges.
     :param every: steps between two exchanges. With 1, ``"average"`` and AdamW inside, AdamW's updates are compressed in place
         of its gradients.
-    :param timeout: seconds that a rank waits for another at an exchange before it raises :class:`PeerLostError`.
+    :param timeout: seconds that a rank waits for another at an exchange before it raises :class:`PeerLostError`, from when
+        anything last moved between any two ranks.
     :param check_every: exchanges between two comparisons of the kept parameters of all ranks, by a hash; 0 for none.
     :param group: the process group of the ranks; by default that of all ranks.
 
