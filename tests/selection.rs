@@ -255,7 +255,7 @@ proptest! {
                     let step = UnitStep { workers: workers as u32, place: place as u32, ..rounds::alone(key(place), &layout, unit) };
                     rounds::begin_by(codec, &step, |scratch| selection.begin(at, &step, scratch).unwrap())
                 });
-                let mean = rounds::finish(codec, &layout, begun.collect(), &mut selected, abandons);
+                let mean = rounds::finish(codec, &layout, &mut begun.collect::<Vec<_>>(), &mut selected, abandons);
                 prop_assert_eq!(bits(&mean.0), bits(&expected.0));
                 prop_assert_eq!(mean.1, expected.1);
             }

@@ -5,7 +5,7 @@ use crate::rounds;
 use crate::run::{self, Kept, bits};
 use crate::spellings::{examples, has_frames};
 use gradwire::registry::{GossipCodec, Law, LinearCodec};
-use gradwire::rounds::{Edge, LinearScratch, Turn};
+use gradwire::rounds::{Edge, Turn};
 use gradwire::state::MemoryChoice;
 use gradwire::{Codec, Grad, LayoutRef, Memory, Source, Spec, StepKey, Unit};
 
@@ -201,27 +201,12 @@ pub fn agree_on_an_edge(spec: &Spec, data: &[u8]) {
 
 /// The models of both ends after two steps.
 fn exchanged(codec: &GossipCodec, layout: &LayoutRef<'_>, mut models: [Vec<f32>; 2]) -> [Vec<f32>; 2] {
-    let (rounds, unit) = (codec.rounds(), Unit::whole(layout.len()));
-    let needed = rounds.round_scratch_len(unit.len);
-    let mut buffers =
-        [(); 2].map(|()| (vec![7; needed.words], vec![f32::NAN; needed.floats], vec![7; needed.ints]));
-    let [low, high] = &mut buffers;
-    let mut scratch = [low, high].map(|(words, floats, ints)| LinearScratch { words, floats, ints });
-    let mut kept = [(); 2].map(|()| vec![0.0; rounds.kept_len(layout, &unit)]);
-    for (step, round) in (0..2).flat_map(|step| (0..rounds.rounds()).map(move |round| (step, round))) {
+    let (codec, unit) = (codec.rounds(), Unit::whole(layout.len()));
+    let mut kept = [(); 2].map(|()| vec![0.0; codec.kept_len(layout, &unit)]);
+    for step in 0..2 {
         let key = StepKey { seed: 1, step, source: Source::Shared };
-        let edge = Edge { low: 2, high: 5 };
-        let turn = |end: usize| Turn { key, edge, is_low: end == 0, layout, unit: &unit, round };
-        let payloads = [0, 1].map(|end| {
-            let sent = rounds.payload(&turn(end), &models[end], &mut kept[end], &mut scratch[end]);
-            sent.expect("models that are finite").to_vec()
-        });
-        assert_eq!(payloads[0].len(), payloads[1].len());
-        for end in [0, 1] {
-            let (model, kept) = (&mut models[end], &mut kept[end]);
-            rounds.advance(&turn(end), &payloads[1 - end], 0.5, model, kept, &mut scratch[end]);
-        }
-        assert_eq!(bits(&kept[0]), bits(&kept[1]), "the ends keep other things");
+        let at = Turn { key, edge: Edge { low: 2, high: 5 }, is_low: true, layout, unit: &unit, round: 0 };
+        rounds::gossip(codec, at, models.each_mut().map(Vec::as_mut), kept.each_mut().map(Vec::as_mut));
     }
     models
 }

@@ -1,6 +1,7 @@
-//! Linear codecs over several workers at once, their payloads reduced in the order of ranks.
+//! Linear codecs over several workers at once, their payloads reduced in the order of ranks; gossip over one
+//! edge.
 
-use gradwire::rounds::{LinearScratch, Payload, Reduction, Round, UnitStep};
+use gradwire::rounds::{Gossip, LinearScratch, Payload, Reduction, Round, Turn, UnitStep};
 use gradwire::{Grad, LayoutRef, Linear, Memory, Source, StepKey, Unit};
 
 /// One worker: its round and its working memory, filled with rubbish before the first.
@@ -11,9 +12,16 @@ pub struct Worker {
     words: Vec<u32>,
     floats: Vec<f32>,
     ints: Vec<i32>,
+    sent: Vec<(Reduction, Vec<u32>)>,
 }
 
 impl Worker {
+    /// The payload of each round so far, a word for each element, and how it was reduced.
+    #[must_use]
+    pub fn sent(&self) -> &[(Reduction, Vec<u32>)] {
+        &self.sent
+    }
+
     /// The floats of the working memory.
     #[must_use]
     pub fn floats(self) -> Vec<f32> {
@@ -81,8 +89,10 @@ fn reduce(codec: &dyn Linear, workers: &mut [Worker]) {
     let round = workers[0].round;
     assert!(workers.iter().all(|worker| worker.round == round), "all are in the same round");
     let mut of = |worker: &mut Worker| words(codec.payload(&round, &mut worker.scratch()));
-    let reduced = reduce_all(round.reduction, workers.iter_mut().map(&mut of).collect());
-    for worker in workers {
+    let payloads: Vec<_> = workers.iter_mut().map(&mut of).collect();
+    let reduced = reduce_all(round.reduction, payloads.clone());
+    for (worker, payload) in workers.iter_mut().zip(payloads) {
+        worker.sent.push((round.reduction, payload));
         match codec.payload(&round, &mut worker.scratch()) {
             Payload::F32(to) => {
                 to.iter_mut().zip(&reduced).for_each(|(to, &word)| *to = f32::from_bits(word));
@@ -124,6 +134,22 @@ pub fn step(
     memories: &mut [Memory<'_>],
     abandon: bool,
 ) -> (Vec<f32>, Vec<usize>) {
+    finish(codec, layout, &mut begin(codec, key, layout, unit, grads, memories), memories, abandon)
+}
+
+/// Workers, in the order of ranks, that have begun a step.
+///
+/// # Panics
+/// When a gradient is refused.
+#[must_use]
+pub fn begin(
+    codec: &dyn Linear,
+    key: StepKey,
+    layout: &LayoutRef<'_>,
+    unit: &Unit,
+    grads: &[Vec<f32>],
+    memories: &[Memory<'_>],
+) -> Vec<Worker> {
     let views: Vec<_> = memories.iter().map(|memory| memory.view(unit.range())).collect();
     let begin = |(rank, grad): (usize, &Vec<f32>)| {
         let key = StepKey { source: Source::Rank(rank as u32), ..key };
@@ -132,8 +158,7 @@ pub fn step(
             codec.begin(&step, Grad::F32(grad), views.get(rank).copied(), scratch).unwrap()
         })
     };
-    let workers = grads.iter().enumerate().map(begin).collect();
-    finish(codec, layout, workers, memories, abandon)
+    grads.iter().enumerate().map(begin).collect()
 }
 
 /// A worker whose rounds `begin` begins, in working memory of exactly the stated size.
@@ -146,7 +171,7 @@ pub fn begin_by(
     let (mut words, mut floats) = (vec![7u32; needed.words], vec![7.0f32; needed.floats]);
     let mut ints = vec![7i32; needed.ints];
     let round = begin(&mut LinearScratch { words: &mut words, floats: &mut floats, ints: &mut ints });
-    Worker { round, key: step.key, words, floats, ints }
+    Worker { round, key: step.key, words, floats, ints, sent: Vec::new() }
 }
 
 /// The rounds of workers that have begun, as [`step`] goes on with them.
@@ -156,7 +181,7 @@ pub fn begin_by(
 pub fn finish(
     codec: &dyn Linear,
     layout: &LayoutRef<'_>,
-    mut workers: Vec<Worker>,
+    workers: &mut [Worker],
     memories: &mut [Memory<'_>],
     abandon: bool,
 ) -> (Vec<f32>, Vec<usize>) {
@@ -164,7 +189,7 @@ pub fn finish(
     let mut payloads = Vec::new();
     loop {
         payloads.push(workers[0].round.payload_len);
-        reduce(codec, &mut workers);
+        reduce(codec, workers);
         let (mut means, mut last) = (Vec::new(), true);
         for (rank, worker) in workers.iter_mut().enumerate() {
             let mut mean = vec![f32::NAN; unit.len];
@@ -185,4 +210,38 @@ pub fn finish(
             return (means.swap_remove(0), payloads);
         }
     }
+}
+
+/// One step of both ends of an edge, the lower rank first: the payloads of its rounds. The models and what
+/// the ends keep are those of the unit. `at` says all of the step but the end and the round.
+///
+/// # Panics
+/// When a model is refused, or the ends do not agree.
+pub fn gossip(
+    codec: &dyn Gossip,
+    at: Turn<'_>,
+    models: [&mut [f32]; 2],
+    kept: [&mut [f32]; 2],
+) -> Vec<[Vec<f32>; 2]> {
+    let needed = codec.round_scratch_len(at.unit.len);
+    let mut buffers =
+        [(); 2].map(|()| (vec![7; needed.words], vec![f32::NAN; needed.floats], vec![7; needed.ints]));
+    let [low, high] = &mut buffers;
+    let mut scratch = [low, high].map(|(words, floats, ints)| LinearScratch { words, floats, ints });
+    let run = |round| {
+        let turn = |end: usize| Turn { is_low: end == 0, round, ..at };
+        let payloads = [0, 1].map(|end| {
+            let sent = codec.payload(&turn(end), models[end], kept[end], &mut scratch[end]);
+            sent.expect("models that are finite").to_vec()
+        });
+        assert_eq!(payloads[0].len(), payloads[1].len());
+        for end in [0, 1] {
+            let theirs = &payloads[1 - end];
+            codec.advance(&turn(end), theirs, 0.5, models[end], kept[end], &mut scratch[end]);
+        }
+        let bits = |kept: &[f32]| kept.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(kept[0]), bits(kept[1]), "the ends keep other things");
+        payloads
+    };
+    (0..codec.rounds()).map(run).collect()
 }
