@@ -25,7 +25,7 @@ declare -A purpose=(
   [msrv]="each package builds with the oldest compiler that it declares"
   [platforms]="the codec crate and the transports compile for Windows (GNU) and for macOS (Apple silicon); nothing of it is run"
   [package]="the four published packages compile from their archives, which hold licences and README; a new project uses them"
-  [format]="the decoder written from FORMAT.md alone reads every golden frame; FORMAT.md, decoder and bad frames have the numbers of format.json"
+  [format]="the decoder written from FORMAT.md alone reads every golden frame, and codecs written from it make every golden payload; FORMAT.md, decoder and bad frames have the numbers of format.json"
   [study]="every cell of the studies runs, small, and has a row in its table; advice for 240 set-ups is what docs/advice.md says"
   [quickstart]="cargo run --release succeeds in time and writes a report that needs no network"
   [mpi]="under Open MPI: 2, 3 and 4 ranks keep the contract, train as threads do, and end together on every fault"
@@ -909,7 +909,7 @@ cross_test() {
   variable=CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$target")
   export "${variable}_LINKER=$prefix-gcc" "${variable}_RUNNER=$emulator -L /usr/$prefix" PROPTEST_CASES=32
   cargo test -p gradwire --target "$target"
-  cargo test -p gradwire-tests --target "$target" --test golden --test bad_frames
+  cargo test -p gradwire-tests --target "$target" --test golden --test payloads --test bad_frames
 }
 
 # streams_pass WHAT TESTS…: whether dieharder's tests of these draws all pass.

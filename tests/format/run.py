@@ -3,7 +3,7 @@
 
 usage: run.py [FOLDER ...]
 
-Without folders: FORMAT.md, format.json, and the five folders that tests/golden/README.md names. Of FORMAT.md, sections must be numbered in order,
+Without folders: FORMAT.md, format.json, and the folders that tests/golden/README.md names. Of FORMAT.md, sections must be numbered in order,
 links must lead somewhere, tables must be those of format.json, and worked frames must be golden ones. A folder has a manifest.txt, whose words
 tests/golden/README.md explains. A dump of the decoded gradient beside the frame, FILE.f32, may stand in place of `values`.
 Ends with code 1 if anything differs or nothing was compared. Standard library only.
@@ -20,13 +20,14 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 
 import decode
+import rounds
 import tables
 from decode import Decoder, FrameError, Layout, Limits, add_frames, crc32c, decode_memory, decode_void, frames, read_frames, to_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 
 # The folders of tests that have a manifest.
-FOLDERS = ("golden", "golden/voids", "golden/memories", "messages", "bad")
+FOLDERS = ("golden", "golden/voids", "golden/memories", "golden/rounds", "messages", "bad")
 
 # The pages that the bytes follow from, and the one with more worked frames.
 PAGES = ["FORMAT.md", "WRITER.md"]
@@ -251,6 +252,8 @@ def folder_frames(folder):
         path = folder / f"{words['file']}.bin"
         layout = Layout.parse(words["layout"])
         kind = words.get("reader", "frame")
+        if kind == "rounds":
+            continue
         actual = outcome(path.read_bytes(), layout, kind, limits_of(words))
         dump = path.with_suffix(".f32")
         if "index" in words:
@@ -272,6 +275,21 @@ def manifest_words():
     explained = {word for row in re.findall(r"^\| (`[^|]*) \|", text, re.MULTILINE) for word in re.findall(r"`(\w+)`", row)}
     for name in FOLDERS:
         yield f"words of tests/{name}", [], sorted({word for words in manifest(ROOT / "tests" / name) for word in words} - explained)
+
+
+def folder_rounds(folder):
+    """Yields of each golden payload and of the memories after them what the file holds, and what the codecs of rounds.py make."""
+    runs = {}
+    for words in manifest(folder):
+        name = words["file"]
+        data = (folder / f"{name}.bin").read_bytes()
+        if words["reader"] == "memory":
+            yield name, data, runs[words["after"]].memory(int(words["rank"]))
+            continue
+        run = runs[name] = rounds.Run(words)
+        yield f"{name}, rounds", words["rounds"], ",".join(run.rounds)
+        yield name, data, run.bytes
+        yield f"{name}, values", words["values"], digest(to_bytes(array("f", run.values)))
 
 
 def frames_without_layout(folder):
@@ -344,6 +362,7 @@ def main():
     folders = sys.argv[1:] or [ROOT / "tests" / name for name in FOLDERS]
     if len(sys.argv) == 1:
         sources.append(("golden frames without their layouts", frames_without_layout(folders[0])))
+        sources.append(("golden payloads, and memories after them", folder_rounds(ROOT / "tests" / "golden" / "rounds")))
     sources += [(str(folder), folder_frames(Path(folder))) for folder in folders]
     return 0 if all([compare(name, results) for name, results in sources]) else 1
 

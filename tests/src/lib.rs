@@ -8,8 +8,9 @@
 //! | [`bad`] | the manifest of `bad/`: frames that must be refused, and with which error |
 //! | [`messages`] | the manifest of `messages/`: frames of several rules |
 //! | [`fuzzed`] | the laws of fuzz targets that go through the list of codecs |
+//! | [`payloads`] | the manifest of `golden/rounds/`: payloads of rounds, and what workers keep |
 //! | [`positions`] | what the positions of real gradients cost, and what they should cost |
-//! | [`rounds`] | linear codecs over several workers at once |
+//! | [`rounds`] | linear codecs over several workers at once, and gossip over one edge |
 //! | [`run`] | encoding and decoding through the public interface, in buffers of exactly the stated size |
 //! | [`spellings`] | the codecs that a test goes through: its own, and every example of the list |
 //! | [`tables`] | the tables of the documentation that follow from the registry |
@@ -31,6 +32,7 @@ pub mod inputs;
 pub mod manifest;
 pub mod messages;
 pub mod naive;
+pub mod payloads;
 pub mod positions;
 pub mod rounds;
 pub mod run;

@@ -1,16 +1,17 @@
-//! Completes `golden/` and `messages/`: for every line of a manifest with `values=?`, writes the file and
-//! fills the line in. Files that exist are never touched: a golden frame is added, not edited. Writes the
-//! void frames that are not there yet.
+//! Completes `golden/`, `golden/rounds/` and `messages/`: for every line of a manifest with `values=?`, it
+//! writes the file and fills the line in. Files that exist are never touched: a golden frame is added, not
+//! edited. Also writes the void frames that are not there yet.
 
 use gradwire_tests::golden::{Golden, spelled_states};
 use gradwire_tests::manifest::{self, Line, digest};
 use gradwire_tests::messages::Message;
 use gradwire_tests::naive::{header, void};
-use gradwire_tests::{run, voids};
+use gradwire_tests::{payloads, run, voids};
 
 fn main() {
     complete_folder("golden", complete);
     complete_folder("messages", complete_message);
+    complete_folder(payloads::FOLDER, complete_rounds);
     write_voids();
 }
 
@@ -37,6 +38,26 @@ fn write_new(folder: &str, name: &str, bytes: &[u8]) {
     let path = manifest::folder(folder).join(format!("{name}.bin"));
     assert!(!path.exists(), "{} exists", path.display());
     std::fs::write(path, bytes).expect("the file can be written");
+}
+
+fn complete_rounds(line: &mut Line) -> bool {
+    if line.value("values") != "?" {
+        return false;
+    }
+    let (bytes, values) = match line.value("reader") {
+        "memory" => {
+            let (steps, memory) = payloads::kept(line);
+            (payloads::saved(&memory, &steps.layout().as_ref()), payloads::contents(&memory))
+        }
+        _ => {
+            let made = payloads::Golden::new(line).run();
+            line.set("rounds", made.rounds.join(","));
+            (made.bytes, made.values)
+        }
+    };
+    write_new(payloads::FOLDER, line.value("file"), &bytes);
+    line.set("values", digest(&values));
+    true
 }
 
 fn complete_message(line: &mut Line) -> bool {

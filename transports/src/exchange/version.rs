@@ -2,7 +2,8 @@
 //! reads before the message that announces them. So the version is taken off without a copy, and a frame
 //! begins where its message does.
 
-/// Ranks of two versions refuse each other.
+/// Ranks of two versions refuse each other. Payloads of rounds (FORMAT.md, section 16) have no version of
+/// their own, so this one also changes when they do.
 pub(super) const VERSION: u8 = 1;
 /// The last byte, less the version.
 const MARK: u8 = 0xe0;
