@@ -5,9 +5,10 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyMemoryView};
 
-use crate::buffer::{Gradient, Output, detached};
+use crate::buffer::{Gradient, Output};
 use crate::errors::{self, value};
 use crate::fresh::{Fresh, bytes_object};
+use crate::gil::detached;
 use crate::layout::{self, Layout, layout_of};
 use crate::memory::Memory;
 use crate::names::{

@@ -9,7 +9,8 @@ use gradwire_transports::{Deadline, Transport};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-use crate::buffer::{Gradient, Output, empty_array};
+use crate::array::empty_array;
+use crate::buffer::{Gradient, Output};
 use crate::codec::{Codec, UnitTuple, key_of, units_of};
 use crate::errors::{self, value};
 use crate::layout::{Layout, layout_of};

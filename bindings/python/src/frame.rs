@@ -4,8 +4,10 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use crate::buffer::{self, Output, detached, empty_array};
+use crate::array::empty_array;
+use crate::buffer::{self, Output};
 use crate::errors::{self, value};
+use crate::gil::detached;
 use crate::layout::{self, Layout, layout_of};
 use crate::names::{self, Decoder, Header, LayoutRef};
 

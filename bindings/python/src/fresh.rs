@@ -7,7 +7,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::buffer::detached;
+use crate::gil::detached;
 
 /// A `bytes` object with these bytes. If they are many, they are copied without the GIL.
 pub(crate) fn bytes_object<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyBytes>> {

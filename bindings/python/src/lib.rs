@@ -1,13 +1,14 @@
 //! The Rust side of the Python package `gradwire`: a thin layer over the codec crate. What each part promises
 //! stands in its docstring, which is a doc comment here, and which `tests/test_docs.py` runs.
 
+mod array;
 mod buffer;
 mod codec;
-mod dlpack;
 mod door;
 mod errors;
 mod frame;
 mod fresh;
+mod gil;
 mod hook;
 mod layout;
 mod memory;

@@ -6,10 +6,12 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
-use crate::buffer::{array_over, bytes_of, detached, f32s_of, reshaped};
+use crate::array::{array_over, reshaped};
+use crate::buffer::{bytes_of, f32s_of};
 use crate::codec::{Codec, UnitTuple};
 use crate::errors::{self, value};
 use crate::frame::with_frame;
+use crate::gil::detached;
 use crate::layout::{Layout, layout_of, range_of};
 use crate::names::{self, Spec, UnitState};
 use crate::view::View;

@@ -6,7 +6,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
-use crate::buffer::{array_over, bytes_of, f32s_of};
+use crate::array::array_over;
+use crate::buffer::{bytes_of, f32s_of};
 use crate::errors::value;
 use crate::names::{
     BodyOutline, Density, EncodeBody, Experiment, Keys, Law, OwnCodec, ParseBody, Refused, Scratch,

@@ -5,9 +5,11 @@ use std::ptr::NonNull;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-use crate::buffer::{Gradient, array_over, detached};
+use crate::array::array_over;
+use crate::buffer::Gradient;
 use crate::codec::UnitTuple;
 use crate::errors::{self, value};
+use crate::gil::detached;
 use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::names::{LinearCodec, Payload, Reduction, Round, RoundBuffers, StepKey, Unit, UnitStep};

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_void};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyCapsuleMethods};
 
-use crate::buffer::Element;
+use super::element::Element;
 use crate::errors::value;
 
 const CPU: i32 = 1;
@@ -34,18 +34,18 @@ struct RawTensor {
 }
 
 /// A tensor that a capsule lends, for as long as the capsule lives.
-pub(crate) struct Tensor {
-    pub(crate) data: *mut c_void,
-    pub(crate) len: usize,
+pub(super) struct Tensor {
+    pub(super) data: *mut c_void,
+    pub(super) len: usize,
     /// `None` for a type that no codec takes.
-    pub(crate) element: Option<Element>,
-    pub(crate) is_contiguous: bool,
+    pub(super) element: Option<Element>,
+    pub(super) is_contiguous: bool,
     code: u8,
     bits: u8,
 }
 
 impl Tensor {
-    pub(crate) fn dtype_name(&self) -> String {
+    pub(super) fn dtype_name(&self) -> String {
         let kind = match self.code {
             0 => "int",
             1 => "uint",
@@ -60,12 +60,12 @@ impl Tensor {
 }
 
 /// Whether the processor can read it where it is.
-pub(crate) fn is_host(kind: i32) -> bool {
+pub(super) fn is_host(kind: i32) -> bool {
     matches!(kind, CPU | CUDA_HOST | ROCM_HOST)
 }
 
 /// The tensor in the capsule of `__dlpack__`. The capsule is not consumed: dropping it returns the tensor.
-pub(crate) fn read(capsule: &Bound<'_, PyCapsule>) -> PyResult<Tensor> {
+pub(super) fn read(capsule: &Bound<'_, PyCapsule>) -> PyResult<Tensor> {
     let pointer = capsule.pointer_checked(Some(NAME))?.cast::<RawTensor>();
     // SAFETY: a capsule of this name holds a `DLManagedTensor`, which begins with these fields.
     let raw = unsafe { pointer.as_ref() };
