@@ -299,7 +299,7 @@ impl Memory {
         let layout = memory.layout.clone_ref(slf.py());
         let lent = memory.lend();
         let bytes = 4 * lent.len();
-        with_frame(slf.py(), frame, Some(layout), None, bytes, |frame| lent.give_back(frame))
+        with_frame(slf.py(), frame, layout.get(), None, bytes, |frame| lent.give_back(frame))
     }
 
     /// The memory as bytes, with its version, the layout's fingerprint and a checksum.
