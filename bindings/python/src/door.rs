@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 
 use crate::array::empty_array;
 use crate::buffer::{Gradient, Output};
-use crate::codec::{Codec, UnitTuple, key_of, units_of};
+use crate::codec::{Codec, UnitTuple, check_memory, key_of, units_of};
 use crate::errors::{self, value};
 use crate::layout::{Layout, layout_of};
 use crate::memory::Memory;
@@ -94,7 +94,7 @@ impl Exchange {
             return Err(value(format!("grad: expected {len} elements, got {}", gradient.len())));
         }
         let mut kept = memory.map(Memory::borrow_alone).transpose()?;
-        self.codec.get().check_memory(kept.as_deref(), self.layout.get())?;
+        check_memory(&self.codec.get().spec, kept.as_deref(), self.layout.get())?;
         let mean = match out {
             Some(out) => out.clone(),
             None => empty_array(py, len)?,

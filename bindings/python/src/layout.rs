@@ -79,7 +79,7 @@ impl Layout {
 
     /// Names of the tensors, in order; a single length has the name ``''``.
     #[getter]
-    fn names(&self) -> Vec<&str> {
+    pub(crate) fn names(&self) -> Vec<&str> {
         self.layout.tensors().iter().map(|tensor| tensor.name.as_str()).collect()
     }
 

@@ -1,81 +1,23 @@
 //! Memories: what a method keeps from step to step.
 
-use std::ptr::NonNull;
+mod parts;
+mod state;
 
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyDict};
 
+use self::parts::{Elements, Fixed, Parts};
+use self::state::Loaded;
 use crate::array::{array_over, reshaped};
-use crate::buffer::{bytes_of, f32s_of};
-use crate::codec::{Codec, UnitTuple};
+use crate::buffer::bytes_of;
+use crate::codec::{Codec, UnitTuple, units_for};
 use crate::errors::{self, value};
 use crate::frame::with_frame;
 use crate::gil::detached;
-use crate::layout::{Layout, layout_of, range_of};
-use crate::names::{self, Spec, UnitState};
+use crate::layout::{Layout, layout_of};
+use crate::names::{self, Spec};
 use crate::view::View;
-
-/// Elements that stay where they are from the first to the last, so that arrays of numpy may stand on them.
-struct Fixed<T> {
-    pointer: NonNull<T>,
-    len: usize,
-}
-
-// SAFETY: it owns its elements as a `Box<[T]>` does.
-unsafe impl<T: Send> Send for Fixed<T> {}
-// SAFETY: as above; a shared `Fixed` hands out nothing but its address.
-unsafe impl<T: Sync> Sync for Fixed<T> {}
-
-impl<T: Clone> Fixed<T> {
-    fn new(zero: T, len: usize) -> Self {
-        let elements = Box::leak(vec![zero; len].into_boxed_slice());
-        Self { pointer: NonNull::from(elements).cast(), len }
-    }
-
-    /// # Safety
-    /// No other slice of these elements is alive, nor made while this one is; and it ends before the `Fixed`
-    /// does.
-    unsafe fn lend<'a>(&self) -> &'a mut [T] {
-        // SAFETY: the elements were leaked by `new`, and are freed when this is dropped.
-        unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.len) }
-    }
-}
-
-impl<T> Drop for Fixed<T> {
-    fn drop(&mut self) {
-        let elements = std::ptr::slice_from_raw_parts_mut(self.pointer.as_ptr(), self.len);
-        // SAFETY: `new` leaked a box of these elements.
-        drop(unsafe { Box::from_raw(elements) });
-    }
-}
-
-/// The elements of a memory.
-struct Parts {
-    residual: Fixed<f32>,
-    momentum: Option<Fixed<f32>>,
-    states: Fixed<UnitState>,
-    factors: Fixed<f32>,
-}
-
-impl Parts {
-    /// A memory over the elements, which must be finite. Its largest magnitude counts as unknown.
-    ///
-    /// # Safety
-    /// The last memory over them is gone, and this one goes before they do.
-    unsafe fn memory(&self) -> names::Memory<'static> {
-        // SAFETY: the caller's promise; the four parts are distinct.
-        unsafe {
-            let memory = names::Memory::new(self.residual.lend())
-                .with_states(self.states.lend())
-                .with_factors(self.factors.lend());
-            match &self.momentum {
-                Some(momentum) => memory.with_momentum(momentum.lend()),
-                None => memory,
-            }
-        }
-    }
-}
 
 /// What a codec keeps from step to step for one gradient at one worker: above all the residual.
 ///
@@ -126,28 +68,8 @@ impl Memory {
         self.memory.as_ref()
     }
 
-    pub(crate) fn check_layout(&self, layout: &Layout) -> PyResult<()> {
-        let own = &self.layout.get().layout;
-        if own.fingerprint() == layout.layout.fingerprint() {
-            return Ok(());
-        }
-        let told = |layout: &names::Layout| {
-            let (len, tensors, print) = (layout.len(), layout.tensors().len(), layout.fingerprint());
-            format!("{len} elements in {tensors} tensors (fingerprint {print:016x})")
-        };
-        Err(value(format!("layout: expected the memory's, {}, got {}", told(own), told(&layout.layout))))
-    }
-
     fn new_for(spec: &Spec, layout: Py<Layout>, states: Option<usize>) -> PyResult<Self> {
-        let sizes = names::Memory::for_spec(spec, &layout.get().layout.as_ref());
-        let sizes = sizes.ok_or_else(|| value(format!("{spec}: it keeps nothing and has no memory")))?;
-        let states = states.filter(|_| !sizes.states().is_empty()).unwrap_or(sizes.states().len());
-        let parts = Parts {
-            residual: Fixed::new(0.0, sizes.residual().len()),
-            momentum: sizes.momentum().map(|momentum| Fixed::new(0.0, momentum.len())),
-            states: Fixed::new(UnitState::default(), states),
-            factors: Fixed::new(0.0, sizes.factors().len()),
-        };
+        let parts = Parts::for_spec(spec, &layout.get().layout, states)?;
         let mut memory = Self { memory: None, parts, layout, spelling: spec.to_string() };
         // It then knows that the residual is zero.
         memory.lend().clear();
@@ -157,35 +79,11 @@ impl Memory {
     /// Lets `write` change the elements themselves. What is written must be finite.
     fn rewrite<T>(&mut self, write: impl FnOnce(&mut Elements<'_>) -> T) -> T {
         self.memory = None;
-        // SAFETY: the memory over these elements is gone, and the slices end with this block.
-        let mut elements = unsafe {
-            Elements {
-                residual: self.parts.residual.lend(),
-                momentum: self.parts.momentum.as_ref().map(|momentum| momentum.lend()),
-                states: self.parts.states.lend(),
-                factors: self.parts.factors.lend(),
-            }
-        };
-        let result = write(&mut elements);
+        // SAFETY: the memory over these elements is gone, and the slices end with this line.
+        let result = write(&mut unsafe { self.parts.elements() });
         self.lend();
         result
     }
-}
-
-/// The elements of a memory, to be written to.
-struct Elements<'a> {
-    residual: &'a mut [f32],
-    momentum: Option<&'a mut [f32]>,
-    states: &'a mut [UnitState],
-    factors: &'a mut [f32],
-}
-
-/// What a saved state holds, after every check.
-struct Loaded {
-    residual: Vec<f32>,
-    momentum: Option<Vec<f32>>,
-    states: Vec<UnitState>,
-    factors: Vec<f32>,
 }
 
 #[pymethods]
@@ -194,7 +92,7 @@ impl Memory {
     #[pyo3(signature = (codec, layout, *, units=None))]
     fn new(codec: &Codec, layout: &Bound<'_, PyAny>, units: Option<Vec<UnitTuple>>) -> PyResult<Self> {
         let layout = layout_of(layout)?;
-        let units = codec.units_for(&layout.get().layout.as_ref(), units)?;
+        let units = units_for(&codec.spec, &layout.get().layout.as_ref(), units)?;
         let states = units.last().map(|unit| unit.id as usize + 1);
         Self::new_for(&codec.spec, layout, states)
     }
@@ -340,19 +238,7 @@ impl Memory {
     /// >>> state["codec"], list(state["residual"]), state["momentum"]
     /// ('topk:density=0.01', ['w', 'b'], None)
     fn state_dict<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
-        let py = slf.py();
-        let state = PyDict::new(py);
-        state.set_item("version", 1)?;
-        state.set_item("codec", &Self::borrow_beside(slf)?.spelling)?;
-        state.set_item("residual", by_tensor(slf, &Self::residual(slf)?)?)?;
-        let momentum = Self::momentum(slf)?.map(|momentum| by_tensor(slf, &momentum)).transpose()?;
-        state.set_item("momentum", momentum)?;
-        state.set_item("factors", Self::factors(slf)?.call_method0("copy")?)?;
-        let memory = Self::borrow_beside(slf)?;
-        let states = memory.get().map_or(&[][..], |memory| memory.states());
-        let words: Vec<[u32; 4]> = states.iter().map(|state| state.words()).collect();
-        state.set_item("states", words)?;
-        Ok(state)
+        state::dict_of(slf)
     }
 
     /// Restores what :meth:`state_dict` returned. Tensors are found by name, so that they may stand in
@@ -368,16 +254,8 @@ impl Memory {
     ///     ...
     /// ValueError: state: residual: unexpected tensors ['b']
     fn load_state_dict(slf: &Bound<'_, Self>, state: &Bound<'_, PyAny>) -> PyResult<()> {
-        let loaded = read_state(slf, state)?;
-        let mut memory = Self::borrow_alone(slf)?;
-        memory.rewrite(|elements| {
-            elements.residual.copy_from_slice(&loaded.residual);
-            if let (Some(momentum), Some(loaded)) = (&mut elements.momentum, &loaded.momentum) {
-                momentum.copy_from_slice(loaded);
-            }
-            elements.states.copy_from_slice(&loaded.states);
-            elements.factors.copy_from_slice(&loaded.factors);
-        });
+        let loaded = Loaded::of(slf, state)?;
+        Self::borrow_alone(slf)?.rewrite(|elements| loaded.write_to(elements));
         Ok(())
     }
 
@@ -393,42 +271,14 @@ impl Memory {
     fn copy_from(slf: &Bound<'_, Self>, other: &Bound<'_, Self>) -> PyResult<Vec<String>> {
         let py = slf.py();
         if slf.is(other) {
-            return Ok(Memory::layout(slf)?
-                .get()
-                .layout
-                .tensors()
-                .iter()
-                .map(|tensor| tensor.name.clone())
-                .collect());
+            let layout = Self::layout(slf)?;
+            return Ok(layout.get().names().into_iter().map(str::to_owned).collect());
         }
         let source = Self::borrow_beside(other)?;
         let mut memory = Self::borrow_alone(slf)?;
         let (own, theirs) = (memory.layout.clone_ref(py), source.layout.clone_ref(py));
         let Some(lent) = source.get() else { return Ok(Vec::new()) };
-        let is_same = own.get().layout.tensors() == theirs.get().layout.tensors();
-        let taken = memory.rewrite(|elements| {
-            let mut taken = Vec::new();
-            for tensor in own.get().layout.tensors() {
-                let Ok(from) = theirs.get().find(&tensor.name) else { continue };
-                if from.shape != tensor.shape {
-                    continue;
-                }
-                let (to, from) = (range_of(tensor), range_of(from));
-                elements.residual[to.clone()].copy_from_slice(&lent.residual()[from.clone()]);
-                if let (Some(momentum), Some(theirs)) = (&mut elements.momentum, lent.momentum()) {
-                    momentum[to].copy_from_slice(&theirs[from]);
-                }
-                taken.push(tensor.name.clone());
-            }
-            if is_same && elements.states.len() == lent.states().len() {
-                elements.states.copy_from_slice(lent.states());
-            }
-            if is_same && elements.factors.len() == lent.factors().len() {
-                elements.factors.copy_from_slice(lent.factors());
-            }
-            taken
-        });
-        Ok(taken)
+        Ok(memory.rewrite(|elements| elements.take(&own.get().layout, lent, theirs.get())))
     }
 
     /// Another memory with the same content.
@@ -467,105 +317,4 @@ fn view<'py>(
     let Some(part) = part(&memory) else { return Ok(None) };
     let view = View::read_only(slf.as_any().clone().unbind(), part.pointer.cast(), part.len);
     array_over(Bound::new(slf.py(), view)?.into_any(), "f4").map(Some)
-}
-
-/// Copies of the tensors of a flat array, by name and in their shapes.
-fn by_tensor<'py>(slf: &Bound<'py, Memory>, flat: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
-    let layout = Memory::layout(slf)?;
-    let tensors = PyDict::new(slf.py());
-    for tensor in layout.get().layout.tensors() {
-        let slice = layout.bind(slf.py()).call_method1("slice", (&tensor.name,))?;
-        let copy = flat.get_item(slice)?.call_method0("copy")?;
-        tensors.set_item(&tensor.name, reshaped(copy, &tensor.shape)?)?;
-    }
-    Ok(tensors)
-}
-
-fn read_state(slf: &Bound<'_, Memory>, state: &Bound<'_, PyAny>) -> PyResult<Loaded> {
-    let state = state
-        .cast::<PyDict>()
-        .map_err(|_| PyTypeError::new_err("state: expected what state_dict returned"))?;
-    let part = |name: &str| state.get_item(name)?.ok_or_else(|| value(format!("state: '{name}' is missing")));
-    let version: u32 = part("version")?.extract()?;
-    if version != 1 {
-        return Err(value(format!("state: version {version}: expected 1")));
-    }
-    let layout = Memory::layout(slf)?;
-    let memory = Memory::borrow_beside(slf)?;
-    let residual = flat_of(&part("residual")?, &layout, "residual")?;
-    let momentum = part("momentum")?;
-    let momentum = match (&memory.parts.momentum, momentum.is_none()) {
-        (None, true) => None,
-        (Some(_), false) => Some(flat_of(&momentum, &layout, "momentum")?),
-        (None, false) => return Err(value("state: momentum: expected None, as this codec has none")),
-        (Some(_), true) => {
-            return Err(value("state: momentum: expected one, as this codec has it, got None"));
-        }
-    };
-    let words: Vec<[u32; 4]> = part("states")?.extract()?;
-    let factors = f32s_of(&part("factors")?, "state: factors")?;
-    let expected = (memory.parts.states.len, memory.parts.factors.len);
-    if (words.len(), factors.len()) != expected {
-        return Err(value(format!(
-            "state: expected {} states and {} factors, got {} and {}",
-            expected.0,
-            expected.1,
-            words.len(),
-            factors.len()
-        )));
-    }
-    check_finite(&factors, "factors")?;
-    if expected != (0, 0) {
-        let names: Vec<String> = part("residual")?.cast::<PyDict>()?.keys().extract()?;
-        let own: Vec<&str> =
-            layout.get().layout.tensors().iter().map(|tensor| tensor.name.as_str()).collect();
-        if names != own {
-            return Err(value(format!("state: expected the tensors in the order {own:?}, got {names:?}")));
-        }
-    }
-    let states = words.into_iter().map(UnitState::from_words).collect();
-    Ok(Loaded { residual, momentum, states, factors })
-}
-
-/// A dict of tensors as one flat array.
-fn flat_of(tensors: &Bound<'_, PyAny>, layout: &Py<Layout>, what: &str) -> PyResult<Vec<f32>> {
-    let tensors = tensors
-        .cast::<PyDict>()
-        .map_err(|_| PyTypeError::new_err(format!("state: {what}: expected a dict of name to array")))?;
-    let layout = &layout.get().layout;
-    let mut flat = vec![0.0; layout.len()];
-    for tensor in layout.tensors() {
-        let name = &tensor.name;
-        let array = tensors
-            .get_item(name)?
-            .ok_or_else(|| value(format!("state: {what}: the tensor '{name}' is missing")))?;
-        let values = f32s_of(&array, &format!("state: {what}: {name}"))?;
-        let shape: Vec<usize> = array.getattr("shape")?.cast_into::<PyTuple>()?.extract()?;
-        if shape != tensor.shape {
-            return Err(value(format!(
-                "state: {what}: {name}: expected shape {:?}, got {shape:?}",
-                tensor.shape
-            )));
-        }
-        check_finite(&values, &format!("{what}: {name}"))?;
-        flat[range_of(tensor)].copy_from_slice(&values);
-    }
-    if tensors.len() != layout.tensors().len() {
-        let own: Vec<&str> = layout.tensors().iter().map(|tensor| tensor.name.as_str()).collect();
-        let others = PyList::empty(tensors.py());
-        for name in tensors.keys() {
-            if !own.contains(&&*name.extract::<String>()?) {
-                others.append(name)?;
-            }
-        }
-        return Err(value(format!("state: {what}: unexpected tensors {others}")));
-    }
-    Ok(flat)
-}
-
-fn check_finite(values: &[f32], what: &str) -> PyResult<()> {
-    match values.iter().position(|value| !value.is_finite()) {
-        None => Ok(()),
-        Some(at) => Err(value(format!("state: {what}: expected finite values, got {} at {at}", values[at]))),
-    }
 }

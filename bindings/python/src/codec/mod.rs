@@ -1,33 +1,23 @@
 //! Codecs: a spelling, and what it makes of gradients.
 
-use std::sync::{Mutex, PoisonError};
+mod bench;
+mod encode;
+mod job;
+mod units;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyMemoryView};
+use pyo3::types::PyList;
 
-use crate::buffer::{Gradient, Output};
+use self::bench::Bench;
+use self::encode::Idle;
+use self::job::Job;
+pub(crate) use self::job::{check_memory, key_of};
+pub(crate) use self::units::{UnitTuple, units_for, units_of};
 use crate::errors::{self, value};
-use crate::fresh::{Fresh, bytes_object};
-use crate::gil::detached;
-use crate::layout::{self, Layout, layout_of};
+use crate::layout::layout_of;
 use crate::memory::Memory;
-use crate::names::{
-    self, Density, Encoder, Gather, LayoutRef, MemoryChoice, PacketEncoder, PacketSize, Scratch, Source,
-    Spec, StepInput, StepKey, Unit,
-};
+use crate::names::{self, Density, Gather, MemoryChoice, PacketSize, Spec};
 use crate::rounds::{self, LinearRound};
-
-/// From this many bytes on, a frame whose length is known in advance, but for some bytes, is encoded where
-/// Python keeps it. Below, a copy costs nothing.
-const FRESH_ABOVE_BYTES: usize = 64 << 10;
-
-/// Working memory of one call, kept for the next.
-#[derive(Default)]
-struct Work {
-    words: Vec<u32>,
-    bytes: Vec<u8>,
-    frame: Vec<u8>,
-}
 
 /// A codec, from its spelling: the same as in Rust, on the command line and in files.
 ///
@@ -50,132 +40,13 @@ struct Work {
 #[pyclass(frozen, module = "gradwire", name = "Codec")]
 pub(crate) struct Codec {
     pub(crate) spec: Spec,
-    /// Working memory that no call is using; there is as much as there were calls at once.
-    idle: Mutex<Vec<Work>>,
-    /// The encoder of `_bench_encode`.
-    bench: Mutex<Encoder>,
+    idle: Idle,
+    bench: Bench,
 }
 
 impl Codec {
     fn from_spec(spec: Spec) -> Self {
-        Self { spec, idle: Mutex::default(), bench: Mutex::default() }
-    }
-
-    fn take_work(&self) -> Work {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
-    }
-
-    fn keep_work(&self, work: Work) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(work);
-    }
-
-    /// The memory has to be the one that the spelling asks for. What only the caller can do is refused.
-    pub(crate) fn check_memory(&self, memory: Option<&Memory>, layout: &Layout) -> PyResult<()> {
-        if self.spec.codec.local_clip(1).is_some() {
-            return Err(value(format!(
-                "{}: clip: it depends on the number of workers, which is not known here; leave clip out, and shorten gradients to a norm of at most clip / sqrt(workers) before",
-                self.spec
-            )));
-        }
-        let keeps = self.spec.memory != MemoryChoice::None;
-        match memory {
-            None if keeps => Err(value(format!(
-                "{}: what it does not send is kept in a memory: pass memory=Memory(codec, layout), or spell memory=none",
-                self.spec
-            ))),
-            None => Ok(()),
-            Some(_) if !keeps => Err(value(format!("{}: it keeps nothing and takes no memory", self.spec))),
-            Some(memory) => memory.check_layout(layout),
-        }
-    }
-
-    /// The units that the caller asked for, or those of the spelling.
-    pub(crate) fn units_for(
-        &self,
-        layout: &LayoutRef<'_>,
-        units: Option<Vec<UnitTuple>>,
-    ) -> PyResult<Vec<Unit>> {
-        match units {
-            None => Ok(self.spec.units.units(layout).collect()),
-            Some(units) if units.is_empty() => Err(value("units: expected one or more")),
-            Some(units) => units_of(units, layout.len()),
-        }
-    }
-}
-
-/// Units in ascending ranges of `len` elements.
-pub(crate) fn units_of(units: Vec<UnitTuple>, len: usize) -> PyResult<Vec<Unit>> {
-    let units: Vec<Unit> =
-        units.into_iter().map(|(id, start, len, dense)| Unit { id, start, len, dense }).collect();
-    let (mut id, mut end) = (None, 0usize);
-    for unit in &units {
-        let is_next = id.is_none_or(|id| unit.id > id) && unit.start >= end;
-        end = unit.start.saturating_add(unit.len);
-        if !is_next || end > len {
-            return Err(value(format!(
-                "units: expected ascending ids and ranges of {len} elements, without overlaps; unit {} is not",
-                unit.id
-            )));
-        }
-        id = Some(unit.id);
-    }
-    Ok(units)
-}
-
-/// A unit as Python names it: id, first element, length, whether it is sent dense.
-pub(crate) type UnitTuple = (u32, usize, usize, bool);
-
-/// The arguments that encode, packets and begin share.
-struct Job {
-    gradient: Gradient,
-    layout: Py<Layout>,
-    units: Vec<Unit>,
-    key: StepKey,
-}
-
-impl Job {
-    #[allow(clippy::too_many_arguments, reason = "they are the arguments of three methods")]
-    fn new(
-        codec: &Codec,
-        grad: &Bound<'_, PyAny>,
-        layout: Option<&Bound<'_, PyAny>>,
-        memory: Option<&Memory>,
-        (seed, step, rank): (u64, u64, u32),
-        dtype: Option<&str>,
-        units: Option<Vec<UnitTuple>>,
-    ) -> PyResult<Self> {
-        let py = grad.py();
-        let gradient = Gradient::of(grad, dtype)?;
-        let layout = match (layout, memory) {
-            (Some(layout), _) => layout_of(layout)?,
-            (None, Some(memory)) => memory.layout.clone_ref(py),
-            (None, None) => layout::flat(py, gradient.len())?,
-        };
-        let borrowed = layout.get();
-        if gradient.len() != borrowed.layout.len() {
-            return Err(value(format!(
-                "grad: expected {} elements, as the layout has, got {}",
-                borrowed.layout.len(),
-                gradient.len()
-            )));
-        }
-        codec.check_memory(memory, borrowed)?;
-        let units = codec.units_for(&borrowed.layout.as_ref(), units)?;
-        Ok(Self { gradient, layout, units, key: key_of(seed, step, rank)? })
-    }
-}
-
-pub(crate) fn key_of(seed: u64, step: u64, rank: u32) -> PyResult<StepKey> {
-    const RANKS: u32 = (1 << 30) - 1;
-    if rank >= RANKS {
-        return Err(value(format!("rank={rank}: expected a whole number below {RANKS}")));
-    }
-    Ok(StepKey { seed, step, source: Source::Rank(rank) })
-}
-
-fn grow<T: Clone + Default>(buffer: &mut Vec<T>, len: usize) {
-    if buffer.len() < len {
-        buffer.resize(len, T::default());
+        Self { spec, idle: Idle::default(), bench: Bench::default() }
     }
 }
 
@@ -296,7 +167,7 @@ impl Codec {
     /// [(0, 0, 16, False), (1, 16, 4, True)]
     fn units(&self, layout: &Bound<'_, PyAny>) -> PyResult<Vec<UnitTuple>> {
         let layout = layout_of(layout)?;
-        let units = self.units_for(&layout.get().layout.as_ref(), None)?;
+        let units = units_for(&self.spec, &layout.get().layout.as_ref(), None)?;
         Ok(units.iter().map(|unit| (unit.id, unit.start, unit.len, unit.dense)).collect())
     }
 
@@ -309,7 +180,7 @@ impl Codec {
     #[pyo3(signature = (layout, *, units=None))]
     fn max_frame_bytes(&self, layout: &Bound<'_, PyAny>, units: Option<Vec<UnitTuple>>) -> PyResult<usize> {
         let layout = layout_of(layout)?;
-        let units = self.units_for(&layout.get().layout.as_ref(), units)?;
+        let units = units_for(&self.spec, &layout.get().layout.as_ref(), units)?;
         let bytes = self.spec.codec.max_frame_bytes(&units);
         bytes.ok_or_else(|| errors::encode(names::EncodeError::TooLarge))
     }
@@ -353,48 +224,8 @@ impl Codec {
         out: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let mut memory = memory.map(Memory::borrow_alone).transpose()?;
-        let job = Job::new(self, grad, layout, memory.as_deref(), (seed, step, rank), dtype, units)?;
-        let codec = &self.spec.codec;
-        let needed = codec.scratch_len(&job.units);
-        let too_large = || errors::encode(names::EncodeError::TooLarge);
-        let most = codec.max_frame_bytes(&job.units).ok_or_else(too_large)?;
-        let mut output = out.map(|out| Output::at_least(out, most, "out")).transpose()?;
-        if output.as_ref().is_some_and(|output| job.gradient.meets(output)) {
-            return Err(value("out: it stands in the memory of the gradient"));
-        }
-        let mut work = self.take_work();
-        grow(&mut work.words, needed.words);
-        grow(&mut work.bytes, needed.bytes);
-        let mut fresh = None;
-        match &output {
-            Some(_) => {}
-            None if most >= FRESH_ABOVE_BYTES && names::has_one_length(codec) => {
-                fresh = Some(Fresh::new(py, most)?);
-            }
-            None => grow(&mut work.frame, most),
-        }
-        let layout = job.layout.get().layout.as_ref();
-        let (grad, units, key) = (job.gradient.grad(), &job.units, job.key);
-        let lent = memory.as_mut().map(|memory| memory.lend());
-        let (scratch_words, scratch_bytes) = (&mut work.words, &mut work.bytes);
-        let target = match (&mut output, &mut fresh) {
-            (Some(output), _) => output.u8s(),
-            (None, Some(fresh)) => fresh.bytes(),
-            (None, None) => &mut work.frame,
-        };
-        let encoded = detached(py, job.gradient.bytes(), move || {
-            let mut scratch = Scratch { words: scratch_words, bytes: scratch_bytes };
-            let step = StepInput { key, layout: &layout, units, grad };
-            codec.encode(&step, lent, &mut scratch, target)
-        });
-        let result = match (encoded, out, fresh) {
-            (Err(error), ..) => Err(errors::encode(error)),
-            (Ok(len), Some(out), _) => view_of(out, len),
-            (Ok(len), None, Some(fresh)) => Ok(fresh.done(len).into_any()),
-            (Ok(len), None, None) => bytes_object(py, &work.frame[..len]).map(Bound::into_any),
-        };
-        self.keep_work(work);
-        result
+        let job = Job::new(&self.spec, grad, layout, memory.as_deref(), (seed, step, rank), dtype, units)?;
+        self.idle.frame(py, &self.spec.codec, &job, memory.as_deref_mut(), out)
     }
 
     /// A gradient as packets: frames of at most ``max_packet_bytes``, each of which decodes alone and is
@@ -433,18 +264,8 @@ impl Codec {
         };
         let size = size.ok_or_else(|| value(format!("{}: max_packet_bytes is missing", self.spec)))?;
         let mut memory = memory.map(Memory::borrow_alone).transpose()?;
-        let job = Job::new(self, grad, layout, memory.as_deref(), (seed, step, rank), dtype, units)?;
-        let layout = job.layout.get().layout.as_ref();
-        let (codec, grad, units, key) = (&self.spec.codec, job.gradient.grad(), &job.units, job.key);
-        let lent = memory.as_mut().map(|memory| memory.lend());
-        let mut encoder = PacketEncoder::new();
-        let made = &mut encoder;
-        let step = StepInput { key, layout: &layout, units, grad };
-        detached(py, job.gradient.bytes(), || made.encode(codec, &step, lent, size))
-            .map_err(errors::encode)?;
-        let packets =
-            (0..encoder.count()).filter_map(|at| encoder.packet(at)).map(|packet| PyBytes::new(py, packet));
-        PyList::new(py, packets.collect::<Vec<_>>())
+        let job = Job::new(&self.spec, grad, layout, memory.as_deref(), (seed, step, rank), dtype, units)?;
+        encode::packets(py, &self.spec.codec, &job, memory.as_deref_mut(), size)
     }
 
     /// Begins the rounds of a linear codec: one :class:`LinearRound` for each unit, to be driven over
@@ -484,7 +305,7 @@ impl Codec {
             value(format!("{}: its frames are gathered; rounds are for linear codecs ({linear})", self.spec))
         })?;
         let lent = memory.map(Memory::borrow_alone).transpose()?;
-        let job = Job::new(self, grad, layout, lent.as_deref(), (seed, step, rank), dtype, units)?;
+        let job = Job::new(&self.spec, grad, layout, lent.as_deref(), (seed, step, rank), dtype, units)?;
         let kept = memory.map(|memory| memory.clone().unbind());
         job.units
             .iter()
@@ -507,23 +328,8 @@ impl Codec {
         fresh: bool,
     ) -> PyResult<u64> {
         let mut memory = memory.map(Memory::borrow_alone).transpose()?;
-        let job = Job::new(self, grad, None, memory.as_deref(), (0, step, 0), None, None)?;
-        let layout = job.layout.get().layout.as_ref();
-        let (codec, grad) = (&self.spec.codec, job.gradient.grad());
-        let lent = memory.as_mut().map(|memory| memory.lend());
-        let mut encoder = self.bench.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = std::time::Instant::now();
-        if fresh {
-            *encoder = Encoder::default();
-        }
-        let step = StepInput { key: job.key, layout: &layout, units: &job.units, grad };
-        let frame = encoder.encode(codec, &step, lent).map(<[u8]>::len);
-        if fresh {
-            *encoder = Encoder::default();
-        }
-        let took = before.elapsed();
-        frame.map_err(errors::encode)?;
-        Ok(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX))
+        let job = Job::new(&self.spec, grad, None, memory.as_deref(), (0, step, 0), None, None)?;
+        self.bench.nanoseconds(&self.spec.codec, &job, memory.as_deref_mut(), fresh)
     }
 
     fn __str__(&self) -> String {
@@ -548,11 +354,4 @@ impl Codec {
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         Ok((slf.get_type(), (slf.get().spec.to_string(),)).into_pyobject(slf.py())?.into_any())
     }
-}
-
-/// The first `len` bytes of `out`, which holds bytes.
-fn view_of<'py>(out: &Bound<'py, PyAny>, len: usize) -> PyResult<Bound<'py, PyAny>> {
-    let view = PyMemoryView::from(out)?;
-    let bytes = view.call_method1("cast", ("B",))?;
-    bytes.get_item(pyo3::types::PySlice::new(out.py(), 0, len as isize, 1))
 }
