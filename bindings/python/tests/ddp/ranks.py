@@ -200,14 +200,14 @@ def broken(*_: Any) -> Any:
 
 def break_engine(hook: Engine, what: str, where: Callable[[Bucket], bool] = lambda job: True) -> None:
     """From now on the thread of the engine raises in some buckets: ``on_encode`` or ``on_decode``."""
-    hand_over = hook._hand_over
+    hand_over = hook._worker.hand_over
 
     def handed_over(job: Bucket) -> None:
         if where(job):
             setattr(job, what, broken)
         hand_over(job)
 
-    hook._hand_over = handed_over  # type: ignore[method-assign]
+    hook._worker.hand_over = handed_over  # type: ignore[method-assign]
 
 
 def parameters(model: nn.Module) -> bytes:

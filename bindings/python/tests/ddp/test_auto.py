@@ -295,8 +295,8 @@ def of_frameworks(rank: int, world: int) -> None:
     sgd, adam = (kind(model.parameters(), lr=0.1) for kind in (torch.optim.SGD, torch.optim.AdamW))
     for codec, options, followed in (("auto", {}, sgd), ("auto", {"optimizer": adam}, adam), ("topk", {}, None)):
         hook = hook_of(ddp(model), codec, options, scaler=None, optimizer=sgd)
-        assert hook._options.optimizer is followed
-        assert hook._auto is None or hook._auto.ways == (WITH_SGD if followed is sgd else WITH_OTHERS)
+        assert hook._worker.options.optimizer is followed
+        assert hook._worker.auto is None or hook._worker.auto.ways == (WITH_SGD if followed is sgd else WITH_OTHERS)
         hook.close()
     with pytest.raises(ValueError, match="codec='auto': it needs optimizer="):
         hook_of(ddp(model), "auto", {}, scaler=None, optimizer=None)

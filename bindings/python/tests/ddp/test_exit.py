@@ -203,7 +203,7 @@ def forks_in_the_middle(rank: int, world: int) -> tuple[list[str], int]:
     parallel = ddp(Net())
     hook = gradwire.torch.compress(parallel, "x:slow", timeout=50)
     loss_of(parallel, 0, rank).backward()
-    hook._settle()
+    hook._worker.settle()
 
     def closes() -> str:
         hook.close()

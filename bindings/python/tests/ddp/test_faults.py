@@ -171,8 +171,8 @@ def leave(rank: int, world: int) -> str:
     if rank == 1:
         time.sleep(8)
         return "slept"
-    hook._wait = lambda for_means=False: None  # type: ignore[method-assign]
-    hook._submit(_Bucket(model))  # type: ignore[arg-type]
+    hook._worker.wait = lambda for_means=False: None  # type: ignore[method-assign]
+    hook._intake.submit(_Bucket(model))  # type: ignore[arg-type]
     return "left"
 
 

@@ -176,7 +176,7 @@ def sent(rank: int, world: int, codec: str) -> tuple[int, int]:
     parallel = ddp(model)
     hook = gradwire.torch.compress(parallel, codec, check_every=0)
     loss_of(parallel, 0, rank).backward()
-    return hook._view.totals()["messages"], hook.stats().bytes_sent
+    return hook._worker.view.totals()["messages"], hook.stats().bytes_sent
 
 
 def test_owners_sum_frames_of_many_ranks_where_that_is_shorter() -> None:

@@ -19,7 +19,7 @@ def overlapped(rank: int, world: int) -> list[str]:
     hook = gradwire.torch.compress(parallel, "topk:density=0.02")
     loss_of(parallel, 0, rank).backward()
     notes: list[str] = []
-    hand_over = hook._hand_over
+    hand_over = hook._worker.hand_over
 
     def encodes(job: Bucket) -> None:
         notes.append(f"encode {job.index}")
@@ -30,7 +30,7 @@ def overlapped(rank: int, world: int) -> list[str]:
         job.on_encode, job.on_decode = encodes, lambda job: notes.append(f"decode {job.index}")
         hand_over(job)
 
-    hook._hand_over = noted  # type: ignore[method-assign]
+    hook._worker.hand_over = noted  # type: ignore[method-assign]
     loss_of(parallel, 1, rank).backward()
     return notes
 
@@ -47,18 +47,18 @@ def counted(rank: int, world: int, codec: str) -> list[tuple[int, int]]:
     """Buckets and messages of each step."""
     parallel = ddp(Net(), bucket_cap_mb=0.005)
     hook = gradwire.torch.compress(parallel, codec, check_every=0)
-    hand_over, found, buckets = hook._hand_over, [], 0
+    hand_over, found, buckets = hook._worker.hand_over, [], 0
 
     def noted(job: Bucket) -> None:
         nonlocal buckets
         buckets += 1
         hand_over(job)
 
-    hook._hand_over = noted  # type: ignore[method-assign]
+    hook._worker.hand_over = noted  # type: ignore[method-assign]
     for step in range(5):
-        before, buckets = hook._view.totals()["messages"], 0
+        before, buckets = hook._worker.view.totals()["messages"], 0
         loss_of(parallel, step, rank).backward()
-        found.append((buckets, hook._view.totals()["messages"] - before))
+        found.append((buckets, hook._worker.view.totals()["messages"] - before))
     return found
 
 
@@ -115,7 +115,7 @@ def interrupted(rank: int, world: int) -> None:
             loss_of(parallel, 1, rank).backward()
         is_broken = False
         # The other rank has its first bucket, too.
-        hook._wait()
+        hook._worker.wait()
     loss_of(parallel, 1, rank).backward()
 
 
@@ -139,11 +139,11 @@ def repeated(rank: int, world: int, breaks: str) -> bytes:
         loss_of(parallel, step, rank).backward()
     # As when a hook of the user raises in the middle, without DDP, which does not survive that.
     if breaks:
-        slot = hook._plan.groups[0].slots[-1]
+        slot = hook._worker.plan.groups[0].slots[-1]
         job = Bucket(0, False, positions=(slot.tensor.position,), gradients=[torch.ones(slot.tensor.shape)])
-        hook._hand_over(job)
+        hook._worker.hand_over(job)
         if breaks != "at once":
-            hook._wait()
+            hook._worker.wait()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         loss_of(parallel, 2, rank).backward()

@@ -114,7 +114,7 @@ def staged(rank: int, world: int, codec: str, how: str) -> dict[str, Any]:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
     is_plain = "plain" in how
     if not is_plain:
-        engine._stage = DeviceStage(device)
+        engine._worker.stage = DeviceStage(device)
     bad = []
     with late_copies(device):
         for step in range(5):

@@ -75,9 +75,11 @@ def loaded_in_the_middle(rank: int, world: int) -> list[bool]:
             loss_of(parallel, step, rank).backward()
         good = hook.state_dict()
         if loads:
-            slot = hook._plan.groups[0].slots[-1]
-            hook._hand_over(Bucket(0, False, positions=(slot.tensor.position,), gradients=[torch.ones(slot.tensor.shape)]))
-            hook._wait()
+            slot = hook._worker.plan.groups[0].slots[-1]
+            hook._worker.hand_over(
+                Bucket(0, False, positions=(slot.tensor.position,), gradients=[torch.ones(slot.tensor.shape)])
+            )
+            hook._worker.wait()
             hook.load_state_dict(good)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -95,7 +97,7 @@ def interrupt_a_wait(hook: Any) -> None:
     """Presses Ctrl-C once the next step waits for means."""
     # A shell has what it starts in the background ignore it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    await_means, waits, pid = hook._await_means, threading.Event(), os.getpid()
+    await_means, waits, pid = hook._worker.await_means, threading.Event(), os.getpid()
 
     def noted() -> None:
         waits.set()
@@ -106,7 +108,7 @@ def interrupt_a_wait(hook: Any) -> None:
         time.sleep(0.3)
         os.kill(pid, signal.SIGINT)
 
-    hook._await_means = noted
+    hook._worker.await_means = noted
     threading.Thread(target=press).start()
 
 
@@ -137,7 +139,7 @@ def interrupted(rank: int, world: int, codec: str, is_optimizer: bool) -> tuple[
     hook.residual("inner.weight") if codec != "none" else None
     took = time.monotonic() - began
     with pytest.raises(gradwire.torch.ExchangeError, match="the wait for it was interrupted") as later:
-        hook._finish()
+        hook._worker.finish()
     hook.close()
     dist.barrier()
     return same, took, str(later.value)

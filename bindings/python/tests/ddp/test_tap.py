@@ -38,14 +38,14 @@ class Loop:
         self.optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
         self.seen: Grads = []
         self.taken = 0
-        claim = self.hook._tap.claim
+        claim = self.hook._intake.tap.claim
 
         def counted(positions: Sequence[int]) -> dict[int, torch.Tensor]:
             claimed = claim(positions)
             self.taken += len(claimed)
             return claimed
 
-        self.hook._tap.claim = counted  # type: ignore[method-assign]
+        self.hook._intake.tap.claim = counted  # type: ignore[method-assign]
 
     def backward(self, loss: torch.Tensor, **options: Any) -> None:
         loss.backward(**options)
@@ -211,7 +211,7 @@ def failed(rank: int, is_tapped: bool) -> tuple[Grads, int]:
     with pytest.raises((RuntimeError, ZeroDivisionError)):
         loss_of(loop.parallel, 0, rank).backward()
     handle.remove()
-    assert not loop.hook._tap._backwards
+    assert not loop.hook._intake.tap._backwards
     return loop.end()
 
 

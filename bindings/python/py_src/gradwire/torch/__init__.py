@@ -25,7 +25,9 @@ from ._kinds import misfit
 from ._local import LocalSteps
 from ._optimizer import DistributedOptimizer, Exchange, broadcast_parameters
 from ._options import Options, Scaler
+from ._plan import tensors_of
 from ._stats import Stats
+from ._worker import Worker
 
 __all__ = [
     "DistributedOptimizer",
@@ -113,14 +115,15 @@ def compress(
         clip_norm=clip_norm,
         threads=threads,
     )
-    hook = Hook(ddp, options)
+    worker = Worker(tensors_of(ddp, allow_untested=allow_untested), ddp.process_group, options)
+    hook = Hook(ddp, worker)
     try:
         ddp.register_comm_hook(Registered(hook), _on_bucket)
     except BaseException:
         # It has another hook. What was made for this one goes.
         hook.close()
         raise
-    if hook._rank == 0 and (text := misfit(codec, optimizer)) is not None:
+    if worker.rank == 0 and (text := misfit(codec, optimizer)) is not None:
         warnings.warn(f"gradwire: {text}", stacklevel=2)
     return hook
 

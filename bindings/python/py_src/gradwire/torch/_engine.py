@@ -34,12 +34,12 @@ def _close_all() -> None:
         engine.close()
 
 
-class Engine(Worker):
+class Engine:
     """The memories and counters of one model at one rank, for its user."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        """As :class:`Worker`."""
-        super().__init__(*args, **options)
+    def __init__(self, worker: Worker) -> None:
+        """Of the worker that makes the steps."""
+        self._worker, self._watch = worker, worker.watch
         #: In a forked process: whether a step was under way, so that its memories may be of any moment.
         self._is_torn = False
         _alive.add(self)
@@ -47,20 +47,26 @@ class Engine(Worker):
 
     def stats(self) -> Stats:
         """Bytes and times so far."""
-        self._settle()
-        staging, norm = self._stage.seconds, self._watch.norm()
-        choice = self._auto.text if self._auto is not None else None
-        return stats_of(self._view.totals(), self._world, staging=staging, exposed=self._exposed, norm=norm, choice=choice)
+        worker = self._worker
+        worker.settle()
+        return stats_of(
+            worker.view.totals(),
+            worker.world,
+            staging=worker.stage.seconds,
+            exposed=worker.exposed,
+            norm=self._watch.norm(),
+            choice=worker.auto.text if worker.auto is not None else None,
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """All that this rank needs to continue with the same bits: plain values, and copies of tensors by name.
 
         Every rank saves its own after a step, together with the state of the model and of the optimizer.
         """
-        self._settle()
+        self._worker.settle()
         if self._is_torn:
             raise ExchangeError("state_dict() in a forked process: a step was under way, so call it before the fork")
-        return self._keep.state(self._epoch)
+        return self._worker.keep.state(self._worker.epoch)
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Continues from what :meth:`state_dict` returned at this rank. An exception changes nothing.
@@ -73,15 +79,15 @@ class Engine(Worker):
 
     def _read(self, given: object) -> Loaded:
         """All that there is to check of a state."""
-        return self._keep.read(given)
+        return self._worker.keep.read(given)
 
     def _take(self, loaded: Loaded) -> None:
         """Goes on from there. A step that backward has left in the middle comes to nothing."""
         loaded.warn()
-        self._wait()
+        self._worker.wait()
         self._watch.spikes.forget()
-        self._keep.take(loaded)
-        self._epoch = loaded.state["epoch"]
+        self._worker.keep.take(loaded)
+        self._worker.epoch = loaded.state["epoch"]
 
     def rescale(self, ratio: float) -> None:
         """Multiplies the residuals: by the old learning rate over the new one when it changes. All ranks call it alike.
@@ -89,9 +95,9 @@ class Engine(Worker):
         With ``optimizer=`` the hook does it by itself.
         """
         ratio = real("ratio", ratio, math.isfinite, "a finite number")
-        self._wait()
+        self._worker.wait()
         self._watch.spikes.forget()
-        self._core.rescale(ratio)
+        self._worker.core.rescale(ratio)
 
     def discard(self) -> None:
         """Forgets the last step: what it left in the memories goes. For a gradient that the loop throws away.
@@ -100,16 +106,17 @@ class Engine(Worker):
         ``optimizer.step()``, at all ranks or at none: ranks that differ raise :class:`OutOfStepError` in the next step. A step
         whose gradients were not finite has left nothing. Codecs with momentum or factors need ``discardable=True``.
         """
-        self._settle()
-        _, _, _, is_under_way, last = self._view.progress()
+        worker = self._worker
+        worker.settle()
+        _, _, _, is_under_way, last = worker.view.progress()
         if is_under_way or last == "none":
             raise ExchangeError("discard: there is no step to discard; call it once, between a backward and the next")
-        stays = [str(group.codec) for group in self._active.groups if not self._core.is_discardable(group.lane)]
+        stays = [str(group.codec) for group in worker.active.groups if not worker.core.is_discardable(group.lane)]
         if stays:
             raise ExchangeError(f"discard: {stays[0]} keeps more than error feedback: pass discardable=True to compress")
-        self._core.discard()
+        worker.core.discard()
         self._watch.spikes.discard()
-        self._discarded += 1
+        worker.discarded += 1
 
     def set_epoch(self, epoch: int) -> None:
         """Tells codecs with ``warmup=`` the epoch, counted from 0. Call it at the start of each epoch, at all ranks.
@@ -117,13 +124,13 @@ class Engine(Worker):
         Until it is called there is no warm-up.
         """
         epoch = whole("epoch", epoch)
-        self._wait()
-        self._epoch = epoch
+        self._worker.wait()
+        self._worker.epoch = epoch
 
     def residual(self, name: str) -> torch.Tensor:
         """A copy of the residual of one tensor."""
-        self._settle()
-        return self._keep.residual(name)
+        self._worker.settle()
+        return self._worker.keep.residual(name)
 
     @property
     def loss(self) -> float | None:
@@ -142,13 +149,14 @@ class Engine(Worker):
     @property
     def gradient_norm(self) -> float | None:
         """With ``clip_norm=``: the norm over all ranks of the last gradient, before it was clipped, and without the scale."""
-        return self._clip.norm if self._clip is not None else None
+        clip = self._worker.clip
+        return clip.norm if clip is not None else None
 
     @property
     def step(self) -> int:
         """The number of the next step."""
-        self._settle()
-        step: int = self._view.progress()[0]
+        self._worker.settle()
+        step: int = self._worker.view.progress()[0]
         return step
 
     def log(self, path: str | Path) -> None:
@@ -156,25 +164,25 @@ class Engine(Worker):
 
         Bytes are sums over all ranks; times and the norm are those of rank 0. ``hook.loss`` is the loss of the line.
         """
-        if self._rank == 0:
-            self._watch.log = Log(Path(path), self._view.totals(), self._world)
+        if self._worker.rank == 0:
+            self._watch.log = Log(Path(path), self._worker.view.totals(), self._worker.world)
 
     def close(self) -> None:
         """Ends the thread and the connections. Called when the interpreter exits, which it delays by two seconds at most."""
-        if not self._is_forked():
-            self._is_closed = True
-            self._core.close()
+        if not self._worker.is_forked():
+            self._worker.close()
 
     def before_fork(self) -> None:
         """Lets the thread end what it does behind a step; does not wait for a step under way."""
-        self._core.before_fork(_FORK_SECONDS)
+        self._worker.core.before_fork(_FORK_SECONDS)
 
     def after_fork(self, is_child: bool) -> None:
         """In the child, nothing waits for a thread that is not there, nor for locks that it held."""
-        is_torn = self._core.after_fork()
+        is_torn = self._worker.core.after_fork()
         if is_child:
             self._is_torn = is_torn
-            self._failure = ExchangeError("this process was forked from that of the hook, and only that one takes steps")
+            text = "this process was forked from that of the hook, and only that one takes steps"
+            self._worker.failure = ExchangeError(text)
 
     def __reduce__(self) -> Any:
         raise TypeError(f"{type(self).__name__}: it has threads, and is neither copied nor pickled: save its state_dict()")

@@ -178,7 +178,7 @@ class LocalSteps(Wrapper):
         states = [state_dict] if isinstance(state_dict, Mapping) else state_dict
         if not isinstance(states, list | tuple) or not states or not all(_is_state(state) for state in states):
             raise type_error("state", state_dict, "what state_dict() returned, or a list of the states of all old ranks")
-        state = states[self.exchange._rank % len(states)]
+        state = states[self.exchange._worker.rank % len(states)]
         if len(states) > 1 and any(one["taken"] for one in states):
             raise ValueError("state: saved between two exchanges; to change the number of ranks, save right after one")
         self._check_kept(state["kept"])

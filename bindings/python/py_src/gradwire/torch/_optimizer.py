@@ -15,6 +15,7 @@ from ._engine import Bucket, Engine
 from ._kinds import misfit
 from ._options import AUTO, Options, Scaler, flag, real, type_error, whole
 from ._plan import Named, trained
+from ._worker import Worker
 from ._wrapper import Wrapper
 
 _KEY = "gradwire"
@@ -22,8 +23,6 @@ _KEY = "gradwire"
 
 class Exchange(Engine):
     """The part of a :class:`DistributedOptimizer` that exchanges: memories, counters and process group of one rank."""
-
-    tells_used = True
 
 
 class DistributedOptimizer(Wrapper):
@@ -112,9 +111,11 @@ class DistributedOptimizer(Wrapper):
         parent = group if group is not None else dist.group.WORLD
         if parent is None:
             raise RuntimeError("expected a process group: call torch.distributed.init_process_group before")
-        self.exchange: Engine = Exchange(tensors, parent, options, settings)
+        # A rank may have no gradient for a tensor of which others have one.
+        self._worker = Worker(tensors, parent, options, settings, tells_used=True)
+        self.exchange: Engine = Exchange(self._worker)
         """Counters, log, epochs and residuals, as :func:`compress` returns them for DDP."""
-        if self.exchange._rank == 0 and (text := misfit(codec, optimizer)) is not None:
+        if self._worker.rank == 0 and (text := misfit(codec, optimizer)) is not None:
             warnings.warn(f"gradwire: {text}", stacklevel=2)
         self._buckets = _cut(tensors, bucket_cap_mb)
         self._at = {id(tensor.parameter): at for at, bucket in enumerate(self._buckets) for tensor in bucket}
@@ -143,7 +144,7 @@ class DistributedOptimizer(Wrapper):
             self._begin_backward(task)
         if self._passes + 1 < self._passes_per_step:
             return
-        self._marks.append(self.exchange._stage.mark())
+        self._marks.append(self._worker.stage.mark())
         self._missing[self._at[id(parameter)]] -= 1
         # Sends in the order of buckets, whatever the order of gradients is at this rank.
         while len(self._jobs) < len(self._buckets) and self._missing[len(self._jobs)] == 0:
@@ -174,10 +175,10 @@ class DistributedOptimizer(Wrapper):
             tensors = self._buckets[at]
             job.positions = tuple(tensor.position for tensor in tensors)
             job.gradients = [_gradient(tensor) for tensor in tensors]
-            self.exchange._read_settings(job)
+            self._worker.read_settings(job)
         except BaseException as failure:
             job.failure = failure
-        self.exchange._hand_over(job)
+        self._worker.hand_over(job)
 
     # What users call.
 
@@ -189,13 +190,13 @@ class DistributedOptimizer(Wrapper):
         """
         if self._is_exchanged:
             return
-        self._marks.append(self.exchange._stage.mark())
+        self._marks.append(self._worker.stage.mark())
         while len(self._jobs) < len(self._buckets):
             self._send_next()
         jobs, self._jobs, self._passes = self._jobs, [], 0
-        self.exchange._finish()
+        self._worker.finish()
         for job, tensors in zip(jobs, self._buckets, strict=True):
-            self.exchange._fill_absent(job)
+            self._worker.fill_absent(job)
             for tensor, gradient in zip(tensors, job.gradients, strict=True):
                 if tensor.parameter.grad is None and gradient is not None:
                     # Another rank used it.

@@ -39,72 +39,74 @@ class Worker:
     Buckets go from the calling thread to that of Rust, always in their order. It encodes one while the one before it travels.
     """
 
-    #: Whether ranks tell each other which tensors they used.
-    tells_used = False
-
     def __init__(
         self,
         tensors: Sequence[Named],
         parent: dist.ProcessGroup,
         options: Options,
         settings: Mapping[str, Any] | None = None,
+        *,
+        tells_used: bool = False,
     ) -> None:
-        """All ranks of `parent` make theirs in the same order, and with the same further settings."""
-        self._device = tensors[0].parameter.device
-        self._stage = stage_of(self._device)
-        self._tensors = list(tensors)
-        self._by_id = {id(tensor.parameter): tensor for tensor in self._tensors}
-        self._numbers = {tensor.position: number for number, tensor in enumerate(self._tensors)}
-        self._auto = Auto(self._tensors, options) if options.codec == AUTO else None
-        self._schedule = self._auto or Fixed(self._tensors, options)
-        self._plan = self._schedule.plan
-        if options.scaler is None and any(tensor.parameter.dtype == torch.float16 for tensor in self._tensors):
-            warnings.warn("float16 without scaler=: what is kept back is lost in silence where it underflows", stacklevel=4)
-        self._options = options
+        """All ranks of `parent` make theirs in the same order, and with the same further settings.
+
+        With `tells_used` ranks tell each other which tensors they used.
+        """
+        self._tells_used = tells_used
+        self.device = tensors[0].parameter.device
+        self.stage = stage_of(self.device)
+        self.tensors = list(tensors)
+        self._numbers = {tensor.position: number for number, tensor in enumerate(self.tensors)}
+        self.auto = Auto(self.tensors, options) if options.codec == AUTO else None
+        self._schedule = self.auto or Fixed(self.tensors, options)
+        self.plan = self._schedule.plan
+        if options.scaler is None and any(tensor.parameter.dtype == torch.float16 for tensor in self.tensors):
+            warnings.warn("float16 without scaler=: what is kept back is lost in silence where it underflows", stacklevel=3)
+        self.options = options
         # `None` until `set_epoch` was called: codecs are then as they are after their warm-up.
-        self._epoch: int | None = None
+        self.epoch: int | None = None
         self._is_closed = False
-        self._exposed = 0.0
+        self.exposed = 0.0
         self._pid = os.getpid()
-        self._discarded = self._agreed = 0
-        self._failure: BaseException | None = None
+        self.discarded = self._agreed = 0
+        self.failure: BaseException | None = None
         self._raised: BaseException | None = None
-        self._active = self._plan
+        self.active = self.plan
         # Buckets of the step that come ahead of those of DDP.
         self._ahead = 0
         # The gradients of buckets that stay where they are.
-        self._lent: dict[int, Lent] = {}
+        self.lent: dict[int, Lent] = {}
 
         mesh = mesh_of(
             parent,
-            _settings(self._tensors, options, self._auto, settings or {}),
+            _settings(self.tensors, options, self.auto, settings or {}),
             timeout=options.timeout,
             network=options.network,
             encrypt=options.encrypt,
         )
-        self._rank, self._world = mesh.rank, mesh.world
+        self.rank, self.world = mesh.rank, mesh.world
         lanes: list[Any] = [*self._schedule.lanes()]
-        self._clip: Clip | None = None
+        self.clip: Clip | None = None
         if options.clip_norm is not None:
-            self._clip = Clip(options.clip_norm, Word(len(lanes), self._rank, self._world, 1))
-            lanes.append(self._clip.word.lane)
-        if self._auto is not None:
-            self._auto.word = Word(len(lanes), self._rank, self._world, SAID)
-            lanes.append(self._auto.word.lane)
-        names = [tensor.name for tensor in self._tensors]
-        codec = AUTO if self._auto else str(Codec(options.codec))
-        elements = sum(tensor.parameter.numel() for tensor in self._tensors)
-        self._watch = Watch(self._plan, None if self._auto else codec, elements, self._world)
-        threads = options.threads or own_threads(self._device)
-        self._core = _Engine(mesh, lanes, names, self._watch.after_step, options.seed, options.timeout, threads)
-        self._view = self._watch.view = self._core.view()
-        self._keep = Keep(self._core, self._plan, codec, options.seed, self._rank, self._world, self._auto)
+            self.clip = Clip(options.clip_norm, Word(len(lanes), self.rank, self.world, 1))
+            lanes.append(self.clip.word.lane)
+        if self.auto is not None:
+            self.auto.word = Word(len(lanes), self.rank, self.world, SAID)
+            lanes.append(self.auto.word.lane)
+        names = [tensor.name for tensor in self.tensors]
+        codec = AUTO if self.auto else str(Codec(options.codec))
+        elements = sum(tensor.parameter.numel() for tensor in self.tensors)
+        self.watch = Watch(self.plan, None if self.auto else codec, elements, self.world)
+        threads = options.threads or own_threads(self.device)
+        self.core = _Engine(mesh, lanes, names, self.watch.after_step, options.seed, options.timeout, threads)
+        self.view = self.watch.view = self.core.view()
+        self.keep = Keep(self.core, self.plan, codec, options.seed, self.rank, self.world, self.auto)
 
     # What the calling thread does.
 
-    def _hand_over(self, job: Bucket) -> None:
-        """Gives the engine a bucket. Buckets come in their order; afterwards :meth:`_finish` waits for their means."""
-        clip = self._clip
+    def hand_over(self, job: Bucket) -> None:
+        """Gives the engine a bucket. Buckets come in their order; afterwards :meth:`finish` waits for their means."""
+        clip = self.clip
         if clip is None:
             self._give(job, self._begin(job) if job.index == 0 else None)
             return
@@ -113,17 +115,17 @@ class Worker:
             for old in clip.release():
                 old.done()
         clip.held.append(job)
-        if job.is_last or job.failure is not None or self._error() is not None:
+        if job.is_last or job.failure is not None or self.error() is not None:
             self._give_clipped(clip)
 
     def _begin(self, job: Bucket) -> Any:
         """Begins a step, with a word ahead of its buckets if there is one. Returns what the first of them opens."""
         opening = self._open(job)
-        said = self._auto.says() if self._auto is not None else None
+        said = self.auto.says() if self.auto is not None else None
         self._ahead = 0 if said is None else 1
-        if said is None or self._auto is None:
+        if said is None or self.auto is None:
             return opening
-        self._core.give(self._auto.word.bucket(said, opening, self._agreed, job.failure))
+        self.core.give(self.auto.word.bucket(said, opening, self._agreed, job.failure))
         return None
 
     def _give_clipped(self, clip: Clip) -> None:
@@ -133,25 +135,25 @@ class Worker:
         self._raised = self._raised or failure
         opening, self._ahead = self._open(jobs[0]), 1
         norm = 0.0 if failure is not None else clip.own(jobs)
-        if self._core.give(clip.word.bucket([norm], opening, self._agreed, failure)):
+        if self.core.give(clip.word.bucket([norm], opening, self._agreed, failure)):
             try:
-                self._wait(for_means=True)
+                self.wait(for_means=True)
             except BaseException as interrupt:
                 # It is raised at the end of backward.
                 self._raised = self._raised or interrupt
-                self._core.break_off(f"step {self._view.progress()[0]}: the wait for it was interrupted")
-        if self._error() is None:
-            clip.clip(jobs, self._stage)
+                self.core.break_off(f"step {self.view.progress()[0]}: the wait for it was interrupted")
+        if self.error() is None:
+            clip.clip(jobs, self.stage)
         for job in jobs:
             self._give(job, None)
-        self._exposed += time.perf_counter() - began
+        self.exposed += time.perf_counter() - began
 
     def _give(self, job: Bucket, opening: Any) -> None:
         shares: Sequence[_Share] = ()
         elsewhere: list[tuple[int, int, int]] = []
         parameters: list[torch.Tensor] = []
         fetch = None
-        is_direct = type(self._stage) is Stage
+        is_direct = type(self.stage) is Stage
         # To enter a range takes as long as a small message.
         is_profiled: bool = getattr(torch.autograd.profiler, "_is_profiler_enabled", True)
         if job.failure is None:
@@ -174,8 +176,8 @@ class Worker:
             opening=opening,
             shares=list(shares),
             elsewhere=elsewhere,
-            elements=sum(self._tensors[self._numbers[position]].parameter.numel() for position in job.positions),
-            used=self._used(job) if self.tells_used else b"",
+            elements=sum(self.tensors[self._numbers[position]].parameter.numel() for position in job.positions),
+            used=self._used(job) if self._tells_used else b"",
             parameters=[_bytes_at(one) for one in parameters],
             failure=job.failure,
             fetch=fetch,
@@ -184,125 +186,130 @@ class Worker:
         )
         # Whoever fails by itself raises that, whatever it hears of others.
         self._raised = self._raised or job.failure
-        if not self._core.give(bucket):
-            self._failure = self._error() or job.failure or ExchangeError("the thread of the hook has ended")
+        if not self.core.give(bucket):
+            self.failure = self.error() or job.failure or ExchangeError("the thread of the hook has ended")
             job.done()
 
     def _open(self, job: Bucket) -> Any:
         """What the step is that begins with this bucket."""
-        step, _, _, is_under_way, last = self._view.progress()
-        if is_under_way and self._error() is None:
+        step, _, _, is_under_way, last = self.view.progress()
+        if is_under_way and self.error() is None:
             warnings.warn(f"step {step} ended before all gradients were there, and is repeated", stacklevel=3)
-        self._active = self._schedule.now(step, last)
+        self.active = self._schedule.now(step, last)
         density = job.density if job.failure is None else None
-        codecs = [self._codec_now(group.codec, density) for group in self._active.groups]
-        self._watch.begun[step] = self._active, codecs, self._epoch
-        told = (job.scale, job.lr, [str(codec) for codec in codecs], self._discarded)
+        codecs = [self._codec_now(group.codec, density) for group in self.active.groups]
+        self.watch.begun[step] = self.active, codecs, self.epoch
+        told = (job.scale, job.lr, [str(codec) for codec in codecs], self.discarded)
         self._agreed = zlib.crc32(repr(told).encode())
-        return [group.lane for group in self._active.groups], codecs, job.scale, job.lr
+        return [group.lane for group in self.active.groups], codecs, job.scale, job.lr
 
     def _codec_now(self, codec: Codec, density: float | None) -> Codec:
-        now = codec if self._epoch is None else codec.in_epoch(self._epoch)
+        now = codec if self.epoch is None else codec.in_epoch(self.epoch)
         return now if density is None or now.density is None else now.with_density(density)
 
     def _locate(self, job: Bucket) -> Lent:
         """Where the bucket's gradients are in memory of the CPU."""
-        lent = job.describe(self._active.parts(job.positions), self._lent.get(job.index))
+        lent = job.describe(self.active.parts(job.positions), self.lent.get(job.index))
         if job.stays and job.host is job.gradients:
-            self._lent[job.index] = lent
+            self.lent[job.index] = lent
         return lent
 
     def _hashed(self, job: Bucket) -> list[torch.Tensor]:
         """The parameters, if they are to be compared now; those of idle ranks are old."""
-        every = self._options.check_every
-        if job.index or not every or job.is_idle or self._view.progress()[0] % every:
+        every = self.options.check_every
+        if job.index or not every or job.is_idle or self.view.progress()[0] % every:
             return []
-        return [self._stage.to_host(tensor.parameter).detach().contiguous() for tensor in self._tensors]
+        return [self.stage.to_host(tensor.parameter).detach().contiguous() for tensor in self.tensors]
 
     def _used(self, job: Bucket) -> bytes:
         """A bit for each tensor of the bucket that this rank used."""
-        bits = bytearray(-(-len(self._tensors) // 8))
+        bits = bytearray(-(-len(self.tensors) // 8))
         for position, gradient in zip(job.positions, job.gradients, strict=False):
             if gradient is not None:
                 bits[self._numbers[position] // 8] |= 1 << (self._numbers[position] % 8)
         return bytes(bits)
 
-    def _fill_absent(self, job: Bucket) -> None:
+    def fill_absent(self, job: Bucket) -> None:
         """Puts means in the place of gradients that only other ranks have."""
         numbers, used = self._numbers, job.used
         job.fill_absent(lambda position: bool(used) and bool(used[numbers[position] // 8] >> (numbers[position] % 8) & 1))
 
-    def _read_settings(self, job: Bucket) -> None:
+    def read_settings(self, job: Bucket) -> None:
         """Reads scale, learning rate and density of the step, which the calling thread may change later."""
         if self._is_closed:
             raise ExchangeError("the hook was closed")
         if job.index == 0:
-            if self._options.scaler is not None:
-                job.scale = float(self._options.scaler.get_scale())
-            if self._options.optimizer is not None:
-                job.lr = float(self._options.optimizer.param_groups[0]["lr"])
-            job.density = self._options.density_at(self._view.progress()[0])
+            if self.options.scaler is not None:
+                job.scale = float(self.options.scaler.get_scale())
+            if self.options.optimizer is not None:
+                job.lr = float(self.options.optimizer.param_groups[0]["lr"])
+            job.density = self.options.density_at(self.view.progress()[0])
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
         started = time.perf_counter()
-        self._await_means()
+        self.await_means()
         waited = time.perf_counter() - started
-        self._exposed += waited
-        self._step_ended(waited)
-        for text in self._watch.news(self._rank):
+        self.exposed += waited
+        self.step_ended(waited)
+        for text in self.watch.news(self.rank):
             warnings.warn(f"gradwire: {text}", stacklevel=2)
 
-    def _step_ended(self, waited: float | None) -> None:
+    def step_ended(self, waited: float | None) -> None:
         """At every rank, also where there was no backward that waited."""
-        auto = self._auto
-        if auto is not None and auto.ended(waited, self._view.progress()[4]) and self._rank == 0:
+        auto = self.auto
+        if auto is not None and auto.ended(waited, self.view.progress()[4]) and self.rank == 0:
             print(f"gradwire: {auto.text}", file=sys.stderr, flush=True)
 
-    def _await_means(self) -> None:
+    def await_means(self) -> None:
         """Waits until the gradients of all buckets are means, and raises what came in the way of it."""
         try:
-            self._wait(for_means=True)
+            self.wait(for_means=True)
         except BaseException:
-            self._core.break_off(f"step {self._view.progress()[0]}: the wait for it was interrupted")
+            self.core.break_off(f"step {self.view.progress()[0]}: the wait for it was interrupted")
             raise
-        failure = self._error()
+        failure = self.error()
         if failure is not None:
             raise failure
 
-    def _wait(self, for_means: bool = False) -> None:
+    def wait(self, for_means: bool = False) -> None:
         """Waits until the engine has nothing left to do, or has failed, or makes no progress."""
-        if self._is_forked():
+        if self.is_forked():
             return
-        longest = 2 * self._options.timeout + 5
-        while not self._core.wait(for_means):
+        longest = 2 * self.options.timeout + 5
+        while not self.core.wait(for_means):
             # The engine has limits of its own. This one is for faults that should not happen.
-            if self._core.idle_seconds() > longest:
-                self._failure = PeerLostError(f"nothing moved for {longest:.0f} s (timeout={self._options.timeout:g})")
-                self._core.fail(str(self._failure))
+            if self.core.idle_seconds() > longest:
+                self.failure = PeerLostError(f"nothing moved for {longest:.0f} s (timeout={self.options.timeout:g})")
+                self.core.fail(str(self.failure))
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Waits for what is done behind a step; not for a step under way, whose buckets or ranks may never come."""
-        if not self._view.progress()[3]:
-            self._wait()
+        if not self.view.progress()[3]:
+            self.wait()
 
-    def _is_forked(self) -> bool:
+    def close(self) -> None:
+        """Ends the thread and the connections."""
+        self._is_closed = True
+        self.core.close()
+
+    def is_forked(self) -> bool:
         return os.getpid() != self._pid
 
-    def _error(self) -> BaseException | None:
+    def error(self) -> BaseException | None:
         """What has ended the exchange."""
-        if self._failure is None and (told := self._core.failure()) is not None:
-            self._failure = self._raised or error_of(told, self._view.progress()[0], self._options.timeout)
-        return self._failure
+        if self.failure is None and (told := self.core.failure()) is not None:
+            self.failure = self._raised or error_of(told, self.view.progress()[0], self.options.timeout)
+        return self.failure
 
     # What the thread of the engine calls, where gradients are not as codecs read them.
 
     def _fetch(self, job: Bucket) -> tuple[list[_Share], list[tuple[int, int]]]:
         with torch.no_grad():
-            self._stage.wait(job.marks)
+            self.stage.wait(job.marks)
             if job.on_encode is not None:
                 job.on_encode(job)
             with torch.profiler.record_function("gradwire.stage"):
-                job.host = self._stage.fetch(job.index, job.gradients)
+                job.host = self.stage.fetch(job.index, job.gradients)
                 lent = self._locate(job)
                 lent.copy_in()
             parameters = self._hashed(job)
@@ -316,10 +323,10 @@ class Worker:
             if is_bad:
                 for gradient in job.gradients:
                     if gradient is not None:
-                        self._stage.fill(gradient, math.nan)
+                        self.stage.fill(gradient, math.nan)
             elif job.lent is not None:
                 job.lent.copy_out()
-                self._stage.store(job.host, job.gradients)
+                self.stage.store(job.host, job.gradients)
 
 
 def _settings(tensors: Sequence[Named], options: Options, auto: Auto | None, more: Mapping[str, Any]) -> dict[str, Any]:
