@@ -164,6 +164,15 @@ impl Shared {
         self.changed.notify_all();
     }
 
+    /// No mesh comes about, unless it has before.
+    pub(super) fn fail(&self, error: TcpError) {
+        let mut state = self.lock();
+        if !state.has_begun {
+            state.failure.get_or_insert(error);
+            self.notify();
+        }
+    }
+
     pub(super) fn wait<'a>(&'a self, state: MutexGuard<'a, State>, by: Deadline) -> MutexGuard<'a, State> {
         match by.remaining() {
             None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
@@ -233,6 +242,11 @@ impl State {
     /// The thread looks now.
     pub(super) fn look(&mut self) {
         self.is_woken = false;
+    }
+
+    /// What is known of a peer that is not there.
+    pub(super) fn know(&mut self, rank: usize, known: &str) {
+        known.clone_into(&mut self.peers[rank].known);
     }
 
     pub(super) fn turn_away(&mut self, who: SocketAddr, why: &str) {

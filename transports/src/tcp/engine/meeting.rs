@@ -14,34 +14,23 @@ use crate::tcp::greeting::{Fault, Greeting, Said};
 use crate::tcp::inlet::Arrived;
 use crate::tcp::link::{Connection, Link, Stage};
 use crate::tcp::reader::Reader;
-use crate::tcp::state::Standing;
-use crate::terms::Difference;
+use crate::tcp::state::{Shared, Standing};
+use crate::terms::{Difference, Terms};
 
 impl Engine {
     pub(super) fn accept(&mut self, now: Instant) {
         while self.is_called {
             match self.listener.accept() {
                 Ok((stream, address)) => {
-                    self.make_room();
+                    self.connections.make_room(STRANGERS + self.world);
                     let greeting = Box::new(Greeting::answer(self.options.security.key()));
-                    self.add(stream, address, Stage::Greeting(greeting, None), now);
+                    let stage = Stage::Greeting(greeting, None);
+                    self.connections.add(self.poll.registry(), stream, address, stage, now);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.is_called = false,
                 // One that ended before it was accepted, or no more files: the next turn tries again.
                 Err(_) => return,
             }
-        }
-    }
-
-    /// Drops the oldest stranger when there are too many.
-    fn make_room(&mut self) {
-        let strangers = |(_, connection): &(&usize, &Connection)| {
-            matches!(connection.stage, Stage::Greeting(_, None) | Stage::Dismissed)
-        };
-        let count = self.connections.iter().filter(strangers).count();
-        let oldest = self.connections.iter().find(strangers).map(|(token, _)| *token);
-        if let Some(token) = oldest.filter(|_| count >= STRANGERS + self.world) {
-            self.connections.remove(&token);
         }
     }
 
@@ -54,18 +43,20 @@ impl Engine {
         };
         for (rank, found) in resolved {
             if let Err(error) = &found {
-                self.know(rank, &format!("its name is not known: {error}"));
+                self.shared.lock().know(rank, &format!("its name is not known: {error}"));
             }
             self.dials[rank].found(found.unwrap_or_default(), now);
         }
         for rank in (0..self.dials.len()).filter(|&rank| expected[rank]) {
             let Some(address) = self.dials[rank].next(rank, now, &self.shared) else { continue };
             if let Err(error) = self.options.security.allow(address) {
-                self.fail(error);
+                self.shared.fail(error);
                 continue;
             }
-            let connected = TcpStream::connect(address);
-            let added = connected.map(|stream| self.add(stream, address, Stage::Connecting(rank), now));
+            let (connections, registry) = (&mut self.connections, self.poll.registry());
+            let stage = Stage::Connecting(rank);
+            let added = TcpStream::connect(address)
+                .map(|stream| connections.add(registry, stream, address, stage, now));
             match added {
                 Ok(Some(token)) => self.dials[rank].token = Some(token),
                 Ok(None) => self.dials[rank].failed(now),
@@ -74,23 +65,10 @@ impl Engine {
         }
     }
 
-    /// What is known of a peer that is not there.
-    pub(super) fn know(&self, rank: usize, known: &str) {
-        known.clone_into(&mut self.shared.lock().peers[rank].known);
-    }
-
     /// An attempt to reach a peer failed.
     pub(super) fn missed(&mut self, rank: usize, why: &str, now: Instant) {
-        self.know(rank, why);
+        self.shared.lock().know(rank, why);
         self.dials[rank].failed(now);
-    }
-
-    /// No mesh comes about.
-    pub(super) fn fail(&self, error: TcpError) {
-        if !self.has_begun {
-            self.shared.lock().failure.get_or_insert(error);
-            self.shared.notify();
-        }
     }
 
     /// Begins the greeting once the system has connected.
@@ -140,10 +118,12 @@ impl Engine {
                 (Ok(Some(Said::Hello(hello))), _) => self.answer(connection, hello, now),
                 (Ok(Some(Said::Welcome)), Some(rank)) => self.welcome(connection, rank, now),
                 (Ok(Some(Said::Refusal(refusal))), Some(rank)) => {
-                    return self.refused(rank, connection.address, refusal);
+                    return Err(Over(refused(&self.shared, &self.terms, rank, connection.address, refusal)));
                 }
                 (Ok(Some(_)), None) => return Err(Over("it answers without a question".to_owned())),
-                (Err(fault), Some(rank)) => return self.faulted(rank, connection.address, fault),
+                (Err(fault), Some(rank)) => {
+                    return Err(Over(faulted(&self.shared, rank, connection.address, fault)));
+                }
                 (Err(fault), None) => {
                     self.shared.lock().turn_away(connection.address, &describe(fault));
                     connection.stage = Stage::Dismissed;
@@ -189,7 +169,11 @@ impl Engine {
             self.shared.lock().peers[rank].standing = Standing::Gone;
         }
         if !differences.is_empty() {
-            self.fail(TcpError::Differs { peer: hello.from, address: address.to_string(), differences });
+            self.shared.fail(TcpError::Differs {
+                peer: hello.from,
+                address: address.to_string(),
+                differences,
+            });
         }
     }
 
@@ -202,40 +186,39 @@ impl Engine {
         self.shared.lock().peers[rank].standing = Standing::Here;
         self.shared.notify();
     }
+}
 
-    /// A peer refuses this end.
-    fn refused(&mut self, rank: usize, address: SocketAddr, refusal: Refusal) -> Result<(), Over> {
-        let (peer, why) = (Rank(rank as u32), refusal.to_string());
-        let address = address.to_string();
-        match refusal {
-            // Its old connection may not have ended there yet.
-            Refusal::Taken => {}
-            Refusal::Differs(theirs) => {
-                let differences = self.terms.differences(&theirs);
-                self.fail(TcpError::Differs { peer, address, differences });
-            }
-            Refusal::Over => self.fail(TcpError::Over { peer, address }),
-            Refusal::Misplaced | Refusal::TooLate => {
-                self.fail(TcpError::Refused { peer, address, why: why.clone() });
-            }
+/// A peer refuses this end. Returns why.
+fn refused(shared: &Shared, terms: &Terms, rank: usize, address: SocketAddr, refusal: Refusal) -> String {
+    let (peer, why) = (Rank(rank as u32), refusal.to_string());
+    let address = address.to_string();
+    match refusal {
+        // Its old connection may not have ended there yet.
+        Refusal::Taken => {}
+        Refusal::Differs(theirs) => {
+            shared.fail(TcpError::Differs { peer, address, differences: terms.differences(&theirs) });
         }
-        Err(Over(why))
+        Refusal::Over => shared.fail(TcpError::Over { peer, address }),
+        Refusal::Misplaced | Refusal::TooLate => {
+            shared.fail(TcpError::Refused { peer, address, why: why.clone() });
+        }
     }
+    why
+}
 
-    /// What answers at the address of a peer cannot be talked to.
-    fn faulted(&mut self, rank: usize, address: SocketAddr, fault: Fault) -> Result<(), Over> {
-        let (peer, address) = (Rank(rank as u32), address.to_string());
-        match fault {
-            // Another program may have the port for now.
-            Fault::Garbage => {}
-            Fault::Version(theirs) => self.fail(TcpError::Version { peer, address, theirs }),
-            Fault::Key => self.fail(TcpError::OtherKey { peer, address }),
-            Fault::Encrypts(they_encrypt) => {
-                self.fail(TcpError::Encryption { peer, address, they_encrypt });
-            }
+/// What answers at the address of a peer cannot be talked to. Returns why.
+fn faulted(shared: &Shared, rank: usize, address: SocketAddr, fault: Fault) -> String {
+    let (peer, address) = (Rank(rank as u32), address.to_string());
+    match fault {
+        // Another program may have the port for now.
+        Fault::Garbage => {}
+        Fault::Version(theirs) => shared.fail(TcpError::Version { peer, address, theirs }),
+        Fault::Key => shared.fail(TcpError::OtherKey { peer, address }),
+        Fault::Encrypts(they_encrypt) => {
+            shared.fail(TcpError::Encryption { peer, address, they_encrypt });
         }
-        Err(Over(describe(fault)))
     }
+    describe(fault)
 }
 
 fn describe(fault: Fault) -> String {

@@ -1,17 +1,18 @@
 //! The thread that owns the sockets of one rank.
 
+mod connections;
 mod meeting;
 mod moving;
 
-use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mio::net::{TcpListener, TcpStream};
-use mio::{Events, Interest, Poll, Token};
+use mio::net::TcpListener;
+use mio::{Events, Poll, Token};
 
+use self::connections::Connections;
 use super::dial::Dial;
 use super::frame::Control;
 use super::inlet::Arrived;
@@ -42,9 +43,7 @@ pub(super) struct Engine {
     poll: Poll,
     listener: TcpListener,
     shared: Arc<Shared>,
-    /// By token.
-    connections: BTreeMap<usize, Connection>,
-    next_token: usize,
+    connections: Connections,
     /// For each lower rank.
     dials: Vec<Dial>,
     /// Where all ranks listen, if it is this end that tells them.
@@ -114,8 +113,7 @@ impl Engine {
             poll,
             listener,
             shared,
-            connections: BTreeMap::new(),
-            next_token: FIRST_CONNECTION,
+            connections: Connections::new(),
             dials: addresses.into_iter().map(|address| Dial::new(address, now)).collect(),
             roster: tells_addresses.then(|| vec![String::new(); world]),
             dismisses,
@@ -145,7 +143,7 @@ impl Engine {
             self.is_busy = false;
             self.accept(now);
             self.dial(now);
-            let tokens: Vec<usize> = self.connections.keys().copied().collect();
+            let tokens: Vec<usize> = self.connections.by_token.keys().copied().collect();
             tokens.into_iter().for_each(|token| self.receive(token, now));
             self.begin(now);
             self.send(now);
@@ -164,7 +162,7 @@ impl Engine {
                 WAKER => {}
                 LISTENER => self.is_called = true,
                 Token(token) => {
-                    let Some(connection) = self.connections.get_mut(&token) else { continue };
+                    let Some(connection) = self.connections.by_token.get_mut(&token) else { continue };
                     connection.wire.is_readable |= event.is_readable() || event.is_read_closed();
                     connection.wire.is_writable |= event.is_writable() || event.is_write_closed();
                 }
@@ -176,7 +174,7 @@ impl Engine {
         if self.is_busy {
             return Duration::ZERO;
         }
-        let is_settled = self.has_begun && self.connections.values().all(Connection::is_peer);
+        let is_settled = self.has_begun && self.connections.by_token.values().all(Connection::is_peer);
         let rest = self.options.timing.heartbeat / 2;
         if is_settled && self.shared.lock().closing.is_none() { rest } else { rest.min(LIVELY) }
     }
@@ -185,25 +183,14 @@ impl Engine {
     fn is_over(&self) -> bool {
         let state = self.shared.lock();
         let Some(deadline) = state.closing else { return false };
-        let is_done = state.peers.iter().all(|peer| peer.is_settled)
-            && self.connections.values().all(|connection| !connection.is_peer() || connection.wire.is_idle());
+        let is_done = state.peers.iter().all(|peer| peer.is_settled) && self.connections.are_idle();
         is_done || deadline.has_passed()
     }
 
-    fn add(&mut self, stream: TcpStream, address: SocketAddr, stage: Stage, now: Instant) -> Option<usize> {
-        let token = self.next_token;
-        let mut connection = Connection::new(stream, address, stage, now);
-        let interest = Interest::READABLE | Interest::WRITABLE;
-        self.poll.registry().register(&mut connection.wire.stream, Token(token), interest).ok()?;
-        self.connections.insert(token, connection);
-        self.next_token += 1;
-        Some(token)
-    }
-
     fn receive(&mut self, token: usize, now: Instant) {
-        let Some(mut connection) = self.connections.remove(&token) else { return };
+        let Some(mut connection) = self.connections.by_token.remove(&token) else { return };
         match self.advance(&mut connection, now) {
-            Ok(()) => drop(self.connections.insert(token, connection)),
+            Ok(()) => drop(self.connections.by_token.insert(token, connection)),
             Err(Over(why)) => self.end(connection, &why, now),
         }
     }
@@ -229,8 +216,10 @@ impl Engine {
             let is_leaving = self.shared.lock().closing.is_some();
             return self.bury(rank, !is_leaving);
         }
-        self.shared.lock().peers[rank].standing = Standing::Expected;
-        self.know(rank, why);
+        let mut state = self.shared.lock();
+        state.peers[rank].standing = Standing::Expected;
+        state.know(rank, why);
+        drop(state);
         if let Some(dial) = self.dials.get_mut(rank) {
             dial.failed(now);
         }
@@ -251,7 +240,7 @@ impl Engine {
         self.shared.notify();
         if is_lost {
             let lost = Control::Lost(Rank(rank as u32)).to_bytes();
-            for (wire, link) in self.connections.values_mut().filter_map(Connection::link) {
+            for (wire, link) in self.connections.peers() {
                 if !link.said_bye {
                     wire.push_control(lost.clone());
                 }
@@ -286,7 +275,7 @@ impl Engine {
         let Some(mut roster) = self.roster.take() else { return };
         roster[self.me()] = self.listens.to_string();
         let roster = Control::Roster(roster).to_bytes();
-        for (wire, link) in self.connections.values_mut().filter_map(Connection::link) {
+        for (wire, link) in self.connections.peers() {
             wire.push_control(roster.clone());
             link.last_sent = now;
         }
@@ -305,7 +294,7 @@ impl Engine {
         let is_moving = now - self.moved <= 2 * timing.heartbeat;
         let life = if is_moving { Control::Moving } else { Control::Heartbeat };
         let mut over = Vec::new();
-        for (&token, connection) in &mut self.connections {
+        for (&token, connection) in &mut self.connections.by_token {
             let age = now - connection.since;
             match &mut connection.stage {
                 Stage::Peer(link) => {
@@ -332,7 +321,7 @@ impl Engine {
             }
         }
         for (token, why) in over {
-            if let Some(connection) = self.connections.remove(&token) {
+            if let Some(connection) = self.connections.by_token.remove(&token) {
                 self.end(connection, &why, now);
             }
         }

@@ -87,11 +87,9 @@ impl Engine {
             Control::Lost(rank) => {
                 let rank_at = rank.0 as usize;
                 if !self.has_begun {
-                    self.fail(TcpError::Lost { rank });
+                    self.shared.fail(TcpError::Lost { rank });
                 } else if rank_at < self.world && rank_at != self.me() {
-                    let is_theirs = |(_, connection): &(&usize, &mut Connection)| matches!(&connection.stage, Stage::Peer(link) if link.rank == rank_at);
-                    let token = self.connections.iter_mut().find(is_theirs).map(|(token, _)| *token);
-                    token.map(|token| self.connections.remove(&token));
+                    self.connections.drop_peer(rank_at);
                     self.bury(rank_at, true);
                 }
             }
@@ -109,7 +107,7 @@ impl Engine {
         self.collect();
         let mut written: Vec<(usize, Frame)> = Vec::new();
         let mut over = Vec::new();
-        for (&token, connection) in &mut self.connections {
+        for (&token, connection) in &mut self.connections.by_token {
             let rank = if let Stage::Peer(link) = &connection.stage { Some(link.rank) } else { None };
             let has_messages = connection.wire.has_messages();
             let flushed = connection.wire.flush(TURN, |frame| {
@@ -135,7 +133,7 @@ impl Engine {
             self.shared.notify();
         }
         for (token, error) in over {
-            let Some(mut connection) = self.connections.remove(&token) else { continue };
+            let Some(mut connection) = self.connections.by_token.remove(&token) else { continue };
             // What came before the connection broke still counts.
             let read = self.advance(&mut connection, now);
             let why = read.err().map_or_else(|| error.to_string(), |Over(why)| why);
@@ -148,7 +146,7 @@ impl Engine {
         let mut state = self.shared.lock();
         state.look();
         let is_closing = state.closing.is_some() && self.has_begun;
-        for (wire, link) in self.connections.values_mut().filter_map(Connection::link) {
+        for (wire, link) in self.connections.peers() {
             if !wire.is_idle() || link.has_left {
                 continue;
             }
