@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gradwire_transports::exchange::{ExchangeError, Machine, Progress, Work};
-use gradwire_transports::{Deadline, FIRST_RETRY, Transport, TransportError, now, post, wait};
+use gradwire_transports::{Deadline, FIRST_RETRY, Transport, now, post, wait};
 use pyo3::prelude::*;
 
 use super::bucket::{Bucket, Travelling};
@@ -92,27 +92,17 @@ impl Engine {
         let began = Instant::now();
         let _traced = self.step.buckets.front().and_then(|bucket| bucket.trace("gradwire.exchange"));
         wait(&mut self.lanes, &mut *self.transport, Deadline::NEVER, &mut self.patience);
-        self.spend(Work::Exchange, began);
+        self.shared.spend(Work::Exchange, began);
     }
 
     pub(super) fn post(&mut self) {
         post(&mut self.lanes, &mut *self.transport, &mut self.patience);
     }
 
-    pub(super) fn spend(&self, work: Work, began: Instant) {
-        let totals = &mut self.shared.lock().totals;
-        let total = match work {
-            Work::Encode => &mut totals.encode,
-            Work::Exchange => &mut totals.exchange,
-            Work::Decode => &mut totals.decode,
-        };
-        *total += began.elapsed();
-    }
-
     /// Takes a bucket: begins the step with the first one, and adds it.
     fn take(&mut self, bucket: Py<Bucket>) {
         let travelling = Python::attach(|py| Travelling::of(py, bucket));
-        if self.is_over() {
+        if self.shared.is_over() {
             self.resolve(vec![travelling]);
             return;
         }
@@ -120,31 +110,26 @@ impl Engine {
         let opened = if index == 0 { self.open(&travelling) } else { Ok(()) };
         self.step.buckets.push_back(travelling);
         let added = opened.and_then(|()| self.add());
-        self.spend(Work::Encode, began);
+        self.shared.spend(Work::Encode, began);
         self.post();
         if let Err(failure) = added {
             self.fail(failure);
         }
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        let state = self.shared.lock();
-        state.failure.is_some() || state.under_way.is_broken_off || state.is_closed
-    }
-
     /// One piece of work of each lane, and whatever became complete by it.
     fn turn(&mut self) -> Result<Turn, Failure> {
         self.post();
         self.renew();
-        self.compare()?;
+        self.step.compare(&self.lanes, self.rank)?;
         let mut turn = Turn::Idle;
         for at in self.lanes.active.clone() {
             let began = Instant::now();
-            let progress = self.advance(at).map_err(|error| self.named(error, Vec::new()))?;
+            let progress = self.advance(at).map_err(|error| self.step.named(self.rank, error, Vec::new()))?;
             self.lanes.all[at].is_waiting = matches!(progress, Progress::Waiting | Progress::Lent);
             match progress {
                 Progress::Worked(work) => {
-                    self.spend(work, began);
+                    self.shared.spend(work, began);
                     turn = Turn::Worked;
                 }
                 Progress::Waiting | Progress::Lent if turn == Turn::Idle => turn = Turn::Waiting,
@@ -180,7 +165,7 @@ impl Engine {
         let began = Instant::now();
         let by = now().saturating_add(nanos(self.timeout) / 3 * 4);
         while !self.lanes.active().all(|(_, lane)| lane.is_done) {
-            if self.is_over() {
+            if self.shared.is_over() {
                 return Err(Failure::Other(format!("step {}: it was broken off", self.step.step)));
             }
             self.post();
@@ -202,7 +187,7 @@ impl Engine {
                     }
                     Ok(Progress::Worked(_)) => is_waiting = false,
                     Ok(_) => {}
-                    Err(error) => return Err(self.named(error, Vec::new())),
+                    Err(error) => return Err(self.step.named(self.rank, error, Vec::new())),
                 }
             }
             if is_waiting {
@@ -211,7 +196,7 @@ impl Engine {
         }
         // If this process ends now, the others still hear that it has the means.
         self.shared.flush(FLUSHING);
-        self.spend(Work::Exchange, began);
+        self.shared.spend(Work::Exchange, began);
         self.hold()
     }
 
@@ -247,13 +232,16 @@ impl Engine {
             Python::attach(|py| self.after.call1(py, (step, None::<f64>))?.extract::<Option<usize>>(py));
         match wanted {
             Ok(None) => {}
-            Ok(Some(count)) => match self.measure(count) {
-                Ok(seconds) => Python::attach(|py| drop(self.after.call1(py, (step, seconds)))),
-                Err(error) => {
-                    let failure = self.named(error.into(), Vec::new());
-                    self.fail(failure);
+            Ok(Some(count)) => {
+                let (number, by) = (self.lanes.next_number(), Deadline::after(self.timeout));
+                match probe::dense_seconds(&mut *self.transport, number, count, by) {
+                    Ok(seconds) => Python::attach(|py| drop(self.after.call1(py, (step, seconds)))),
+                    Err(error) => {
+                        let failure = self.step.named(self.rank, error.into(), Vec::new());
+                        self.fail(failure);
+                    }
                 }
-            },
+            }
             Err(error) => {
                 let failure = Python::attach(|py| raised(py, error));
                 self.shared.change(|state| {
@@ -262,12 +250,6 @@ impl Engine {
             }
         }
         self.shared.change(|state| state.work.pending -= 1);
-    }
-
-    fn measure(&mut self, count: usize) -> Result<f64, TransportError> {
-        let number = self.lanes.next_number();
-        let deadline = Deadline::after(self.timeout);
-        probe::dense_seconds(&mut *self.transport, number, count, deadline)
     }
 
     /// Nobody waits any longer.

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 
 use super::engine::Engine;
 use super::shared::Failure;
+use super::step::Step;
 
 /// How long other ranks are told of a failure.
 const TELLING: Duration = Duration::from_secs(2);
@@ -18,36 +19,11 @@ const COMING: Duration = Duration::from_secs(5);
 const HEARD: u32 = u32::MAX - 2;
 
 impl Engine {
-    /// What an error of an exchange is to the ranks.
-    pub(super) fn named(&self, error: ExchangeError, missing: Vec<u32>) -> Failure {
-        let bucket = self.step.buckets.front().map_or(0, |bucket| bucket.index);
-        let lost = |ranks: Vec<u32>, text: String| {
-            let ranks = ranks.into_iter().filter(|rank| *rank != self.rank).collect();
-            Failure::Lost { ranks, bucket, text }
-        };
-        match error {
-            ExchangeError::Failed { rank, text } if rank.0 != self.rank => {
-                let kind = text.chars().next().unwrap_or('E');
-                Failure::Told { kind, rank: rank.0, text: text.chars().skip(1).collect() }
-            }
-            ExchangeError::Transport(error @ TransportError::Timeout { .. }) if !missing.is_empty() => {
-                lost(missing, error.to_string())
-            }
-            ExchangeError::Transport(error) if error.peer().is_some() => {
-                lost(error.peer().iter().map(|rank| rank.0).collect(), error.to_string())
-            }
-            ExchangeError::NotAgreed { rank } | ExchangeError::Undecided { missing: rank } => {
-                lost(vec![rank.0], error.to_string())
-            }
-            error => Failure::Other(format!("step {}, bucket {bucket}: {error}", self.step.step)),
-        }
-    }
-
     /// A part is void: why.
     pub(super) fn verdict(&mut self, at: usize) -> Failure {
         let missing = self.lanes.all[at].machine.missing().iter().map(|rank| rank.0).collect();
         match self.complete_failed(&[at]) {
-            Some(error) => self.named(error, missing),
+            Some(error) => self.step.named(self.rank, error, missing),
             None => Failure::Other(format!("step {}: it failed without a reason", self.step.step)),
         }
     }
@@ -83,7 +59,7 @@ impl Engine {
 
     /// Tells the others, if it is this rank that fails, and returns to the state that the step began with.
     pub(super) fn fail(&mut self, failure: Failure) {
-        let told = self.told(&failure);
+        let told = failure.told_by(self.rank);
         if let Some(text) = &told {
             let active = self.lanes.active.clone();
             active.iter().for_each(|at| self.lanes.all[*at].machine.fail(text));
@@ -119,20 +95,49 @@ impl Engine {
             // The wait also ends for a bucket that was handed over.
             while let Err(TransportError::Timeout { .. }) = self.transport.recv(*from, tag, &mut said, by)
                 && !by.has_passed()
-                && !self.is_over()
+                && !self.shared.is_over()
             {}
         }
     }
+}
 
-    /// What the others hear of a failure here; `None` if they know of it.
-    fn told(&self, failure: &Failure) -> Option<String> {
-        match failure {
+impl Step {
+    /// What an error of an exchange in this step is to the ranks.
+    pub(super) fn named(&self, own: u32, error: ExchangeError, missing: Vec<u32>) -> Failure {
+        let bucket = self.buckets.front().map_or(0, |bucket| bucket.index);
+        let lost = |ranks: Vec<u32>, text: String| {
+            let ranks = ranks.into_iter().filter(|rank| *rank != own).collect();
+            Failure::Lost { ranks, bucket, text }
+        };
+        match error {
+            ExchangeError::Failed { rank, text } if rank.0 != own => {
+                let kind = text.chars().next().unwrap_or('E');
+                Failure::Told { kind, rank: rank.0, text: text.chars().skip(1).collect() }
+            }
+            ExchangeError::Transport(error @ TransportError::Timeout { .. }) if !missing.is_empty() => {
+                lost(missing, error.to_string())
+            }
+            ExchangeError::Transport(error) if error.peer().is_some() => {
+                lost(error.peer().iter().map(|rank| rank.0).collect(), error.to_string())
+            }
+            ExchangeError::NotAgreed { rank } | ExchangeError::Undecided { missing: rank } => {
+                lost(vec![rank.0], error.to_string())
+            }
+            error => Failure::Other(format!("step {}, bucket {bucket}: {error}", self.step)),
+        }
+    }
+}
+
+impl Failure {
+    /// What the others hear of it if it is that of this rank; `None` if they know of it.
+    fn told_by(&self, own: u32) -> Option<String> {
+        match self {
             Failure::Raised(error) => Some(Python::attach(|py| {
                 let error = error.bind(py);
                 let name = error.get_type().name().map_or_else(|_| String::new(), |name| name.to_string());
                 format!("E{name}: {}", error.str().map_or_else(|_| String::new(), |text| text.to_string()))
             })),
-            Failure::Told { kind, rank, text } if *rank == self.rank => Some(format!("{kind}{text}")),
+            Failure::Told { kind, rank, text } if *rank == own => Some(format!("{kind}{text}")),
             Failure::Other(text) => Some(format!("EExchangeError: {text}")),
             Failure::Told { .. } | Failure::Lost { .. } => None,
         }

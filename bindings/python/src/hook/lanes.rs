@@ -6,6 +6,7 @@ use std::time::Duration;
 use gradwire_transports::exchange::{Exchange, Machine, Outgoing, Refusal, Work};
 use gradwire_transports::{Rank, Tag, TransportError, Wanted};
 
+use super::bucket::Opening;
 use super::lane::Lane;
 use super::says::Says;
 
@@ -53,6 +54,18 @@ impl Lanes {
     pub(super) fn active(&mut self) -> impl Iterator<Item = (usize, &mut Lane)> {
         let active = &self.active;
         self.all.iter_mut().enumerate().filter(|(at, _)| active.contains(at))
+    }
+
+    /// Sets the codecs of a step. All ranks have the same one, and it fits, as it is the same with another
+    /// density.
+    pub(super) fn set_codecs(&mut self, opening: &Opening) {
+        for (at, codec) in opening.lanes.iter().zip(&opening.codecs) {
+            let (lane, spec) = (&mut self.all[*at], &codec.get().spec);
+            let spelling = spec.to_string();
+            if spelling != lane.spelling && lane.machine.set_codec(spec.codec).is_ok() {
+                lane.spelling = spelling;
+            }
+        }
     }
 
     /// Frees the buffers of lanes that take no part in the step that begins.

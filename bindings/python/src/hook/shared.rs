@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use gradwire_transports::Deadline;
 use gradwire_transports::tcp::TcpWaker;
+use gradwire_transports::{Deadline, exchange};
 use pyo3::prelude::*;
 
-use super::bucket::Bucket;
+use super::bucket::{Bucket, Opening};
 use super::kept::Kept;
 
 /// Why no step is made any more.
@@ -80,6 +80,23 @@ pub(super) struct At {
     pub(super) last: Last,
 }
 
+impl At {
+    /// What residuals are to be multiplied by in the step that is opened, to weigh as much as before.
+    fn ratio_to(&self, opening: &Opening) -> f64 {
+        let mut ratio = match (self.scale, opening.scale) {
+            (Some(before), Some(now)) => now / before,
+            _ => 1.0,
+        };
+        if let (Some(before), Some(now)) = (self.lr, opening.lr)
+            && before != 0.0
+            && now != 0.0
+        {
+            ratio *= before / now;
+        }
+        ratio
+    }
+}
+
 pub(super) struct State {
     pub(super) work: Work,
     pub(super) under_way: UnderWay,
@@ -141,6 +158,23 @@ impl Shared {
         }
     }
 
+    /// Whether nobody waits for the step under way, nor for another one.
+    pub(super) fn is_over(&self) -> bool {
+        let state = self.lock();
+        state.failure.is_some() || state.under_way.is_broken_off || state.is_closed
+    }
+
+    /// Adds the time since `began` to the total of this kind of work.
+    pub(super) fn spend(&self, work: exchange::Work, began: Instant) {
+        let totals = &mut self.lock().totals;
+        let total = match work {
+            exchange::Work::Encode => &mut totals.encode,
+            exchange::Work::Exchange => &mut totals.exchange,
+            exchange::Work::Decode => &mut totals.decode,
+        };
+        *total += began.elapsed();
+    }
+
     /// Changes the state and tells everybody.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let changed = change(&mut self.lock());
@@ -187,6 +221,28 @@ impl Shared {
         let state = self.lock();
         let waited = self.changed.wait_timeout_while(state, most, |state| !is_over(state));
         is_over(&waited.unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    /// Begins a step: returns to what was kept before one that was forgotten, and rescales residuals. Returns
+    /// its number.
+    pub(super) fn begin_step(&self, opening: &Opening) -> u64 {
+        let mut kept = self.kept();
+        let state = &mut *self.lock();
+        self.undo(&mut kept, state);
+        let others = kept.iter_mut().enumerate().filter(|(at, _)| !opening.lanes.contains(at));
+        others.for_each(|(_, kept)| kept.iter_mut().for_each(Kept::free_zeros));
+        let ratio = state.at.ratio_to(opening);
+        if ratio != 1.0 {
+            kept.iter_mut().flatten().for_each(|kept| kept.rescale(ratio as f32));
+        }
+        state.at.scale = opening.scale.or(state.at.scale);
+        state.at.lr = opening.lr.filter(|lr| *lr != 0.0).or(state.at.lr);
+        for at in &opening.lanes {
+            kept[*at].iter_mut().for_each(Kept::begin_step);
+        }
+        state.under_way.lanes.clone_from(&opening.lanes);
+        (state.under_way.has_begun, state.under_way.is_any, state.at.last) = (true, true, Last::Nothing);
+        state.at.step
     }
 
     /// Returns to what was kept when the step under way began, if one has.

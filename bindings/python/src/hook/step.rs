@@ -8,12 +8,12 @@ use gradwire_transports::{Rank, Tag, now};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-use super::bucket::{Opening, Travelling};
+use super::bucket::Travelling;
 use super::engine::{Engine, nanos};
-use super::kept::Kept;
 use super::lane::Lane;
+use super::lanes::Lanes;
 use super::says::{Says, difference, listed, other_parameters, union};
-use super::shared::{Failure, Last};
+use super::shared::Failure;
 use crate::errors;
 use crate::names::{EncodeError, Source, StepKey};
 
@@ -31,16 +31,31 @@ pub(super) struct Step {
     pub(super) is_bad: bool,
 }
 
+impl Step {
+    /// Compares what ranks said of the parts under way, before anything of it is read.
+    pub(super) fn compare(&self, lanes: &Lanes, rank: u32) -> Result<(), Failure> {
+        for (lane, _, part) in self.buckets.iter().flat_map(|bucket| &bucket.shares) {
+            let Some(said) = part.and_then(|part| lanes.all[*lane].said.get(part)) else { continue };
+            let Some(own) = &said[rank as usize] else { continue };
+            if let Some(text) = difference(own, said) {
+                return Err(Failure::Told { kind: 'O', rank, text });
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Engine {
     /// Begins a step with its first bucket. One that was under way is forgotten, as at all ranks.
     pub(super) fn open(&mut self, bucket: &Travelling) -> Result<(), Failure> {
         self.lanes.abandon();
-        self.release();
+        self.resolve_all();
         let opening = Python::attach(|py| bucket.bucket.borrow_mut(py).opening.take());
         let Some(opening) = opening else {
             return Err(Failure::Other("a step without an opening".to_owned()));
         };
-        let step = self.begin_memories(&opening);
+        let step = self.shared.begin_step(&opening);
+        self.lanes.set_codecs(&opening);
         (self.step.step, self.step.expected, self.step.is_bad) = (step, 0, false);
         let number = self.lanes.next_number();
         let members = self.transport.membership();
@@ -58,58 +73,6 @@ impl Engine {
         }
         self.transport.retire(Tag::new(members.epoch, number));
         Ok(())
-    }
-
-    /// Returns to what was kept before a step that was forgotten, rescales residuals, and sets codecs.
-    fn begin_memories(&mut self, opening: &Opening) -> u64 {
-        let mut kept = self.shared.kept();
-        let state = &mut *self.shared.lock();
-        self.shared.undo(&mut kept, state);
-        let others = kept.iter_mut().enumerate().filter(|(at, _)| !opening.lanes.contains(at));
-        others.for_each(|(_, kept)| kept.iter_mut().for_each(Kept::free_zeros));
-        let mut ratio = match (state.at.scale, opening.scale) {
-            (Some(before), Some(now)) => now / before,
-            _ => 1.0,
-        };
-        if let (Some(before), Some(now)) = (state.at.lr, opening.lr)
-            && before != 0.0
-            && now != 0.0
-        {
-            ratio *= before / now;
-        }
-        if ratio != 1.0 {
-            kept.iter_mut().flatten().for_each(|kept| kept.rescale(ratio as f32));
-        }
-        state.at.scale = opening.scale.or(state.at.scale);
-        state.at.lr = opening.lr.filter(|lr| *lr != 0.0).or(state.at.lr);
-        for (at, codec) in opening.lanes.iter().zip(&opening.codecs) {
-            kept[*at].iter_mut().for_each(Kept::begin_step);
-            let (lane, codec) = (&mut self.lanes.all[*at], codec.get());
-            let spelling = codec.spec.to_string();
-            // All ranks have the same codec, and it fits, as it is the same with another density.
-            if spelling != lane.spelling && lane.machine.set_codec(codec.spec.codec).is_ok() {
-                lane.spelling = spelling;
-            }
-        }
-        state.under_way.lanes.clone_from(&opening.lanes);
-        (state.under_way.has_begun, state.under_way.is_any, state.at.last) = (true, true, Last::Nothing);
-        state.at.step
-    }
-
-    /// Buckets of a step that ended before all gradients were there.
-    fn release(&mut self) {
-        let old = std::mem::take(&mut self.step.buckets);
-        let count = old.len();
-        Python::attach(|py| {
-            for bucket in old {
-                bucket.shares.iter().for_each(|(lane, tensors, _)| self.lanes.all[*lane].forget(tensors));
-                let _ = bucket.done(py, &[]);
-            }
-        });
-        self.shared.change(|state| {
-            state.work.unresolved -= count;
-            state.work.pending -= count;
-        });
     }
 
     /// Adds the bucket that came last.
@@ -189,18 +152,6 @@ impl Engine {
         work.moved = work.moved.max(moved);
     }
 
-    /// Compares what ranks said of the parts under way, before anything of it is read.
-    pub(super) fn compare(&mut self) -> Result<(), Failure> {
-        for (lane, _, part) in self.step.buckets.iter().flat_map(|bucket| &bucket.shares) {
-            let Some(said) = part.and_then(|part| self.lanes.all[*lane].said.get(part)) else { continue };
-            let Some(own) = &said[self.rank as usize] else { continue };
-            if let Some(text) = difference(own, said) {
-                return Err(Failure::Told { kind: 'O', rank: self.rank, text });
-            }
-        }
-        Ok(())
-    }
-
     /// Buckets whose parts are complete become means, in their order. Returns whether there was one.
     pub(super) fn conclude(&mut self) -> Result<bool, Failure> {
         let mut has_any = false;
@@ -271,7 +222,7 @@ impl Engine {
         if bucket.has_store {
             Python::attach(|py| bucket.store(py, is_bad).map_err(|error| raised(py, error)))?;
         }
-        self.spend(Work::Decode, began);
+        self.shared.spend(Work::Decode, began);
         Ok(())
     }
 
