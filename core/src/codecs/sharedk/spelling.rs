@@ -63,7 +63,7 @@ impl Spelled for SharedK {
     const SUMMARY: &'static str =
         "the coordinates that a summed sketch or one worker finds largest, and their summed values";
     const SUITS: &'static str = "all-reduce with few bytes, many workers";
-    const COSTS: &'static str = "16 floats for each value, or 2 with `by=leader`; hashing every coordinate";
+    const COSTS: &'static str = "16 floats for each value and hashing every coordinate, or 2 floats and three rounds with `by=leader`";
     const EXAMPLES: &'static [&'static str] = &[
         "sharedk:density=0.01,by=sketch",
         "sharedk:density=0.1,by=sketch,rows=3,columns=2,candidates=3",

@@ -20,7 +20,7 @@ impl Spelled for Sketch {
         with_unit_keys!("density warmup cells rows error moments momentum squares floor");
     const SUMMARY: &'static str =
         "a count-sketch, summed; the values of the coordinates of which the sum says most";
-    const SUITS: &'static str = "workers that keep nothing of their own, many workers";
+    const SUITS: &'static str = "what waits is kept alike at all workers; many workers";
     const COSTS: &'static str = "errors of the sketch in the values; hashing every coordinate";
     const EXAMPLES: &'static [&'static str] = &[
         "sketch:density=0.01,cells=0.2,momentum=0.9",

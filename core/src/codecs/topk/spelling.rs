@@ -15,7 +15,7 @@ impl Spelled for TopK {
     const KEYS: &'static str = sparse_keys!("density chunk warmup");
     const SUMMARY: &'static str = "the k coordinates of largest magnitude, exactly";
     const SUITS: &'static str = "slow links, few workers";
-    const COSTS: &'static str = "about 2 × memcpy at 1 %";
+    const COSTS: &'static str = "2 to 4 × memcpy to encode 1 %";
     const EXAMPLES: &'static [&'static str] = &[
         "topk:density=0.01",
         "topk:density=0.1,values=q8,unit=tensor",
