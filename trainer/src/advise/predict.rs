@@ -9,7 +9,7 @@
 //! | owners | 2α + 2(N−1)/N · B/BW | (N−1)/N · one addition of the gradient |
 //! | owners with bf16 | the same with B/2 | two encodings and two decodings of bf16 |
 //! | all-gather | α + (N−1)·b/BW | one encode, N decodes |
-//! | sparse | [`Link::sparse_all_reduce_s`], with the codec's bytes an entry | one encode, two decodes, of the frame and the union |
+//! | sparse | [`Link::sparse_all_reduce_s`], with the codec's bytes an entry where it takes more | one encode, two decodes, of the frame and the union |
 //! | rounds | a ring or owners for the payload of each round | one encode, one decode |
 //!
 //! A tree takes 2⌈log2 N⌉·(α + B/BW) and ⌈log2 N⌉ additions, which is never less than owners take.
@@ -23,7 +23,7 @@
 //! ring but of one message where all are sent at once, N decodes of gathered frames, and the share of a step
 //! that is backward.
 
-use gradwire_transports::cost::{Link, all_gather_bytes, ring_bytes, union_growth};
+use gradwire_transports::cost::{Link, all_gather_bytes, ring_bytes, sparse_frame_bytes, union_growth};
 use serde::Serialize;
 
 use super::costs::Costs;
@@ -186,12 +186,13 @@ fn gathered(cost: &Cost, setup: &Setup) -> Parts {
     }
 }
 
-/// Each worker sends the entries of others' coordinates to their owners, and gets the sums of all. Sums take
-/// as many bytes an entry as the codec's frames, but no more than the dense gradient.
+/// Each worker sends the entries of others' coordinates to their owners, and gets the sums of all. Values
+/// travel as f32, so an entry takes as many bytes as in the codec's frames, or as an f32 at a random
+/// coordinate if that is more; sums take no more than the dense gradient.
 fn summed_sparse(cost: &Cost, density: f64, coordinates: usize, setup: &Setup) -> Parts {
     let n = coordinates as f64;
     let growth = union_growth(coordinates, density, setup.workers);
-    let frame = cost.bytes as f64;
+    let frame = sparse_frame_bytes(coordinates, density, 32.0).max(cost.bytes as f64);
     let bytes = share_of_others(setup) * (frame + (frame * growth).min(4.0 * n));
     Parts {
         exchange: Route::Sparse,
@@ -311,13 +312,16 @@ mod tests {
 
     #[test]
     fn sums_of_sparse_frames_match_a_value_computed_by_hand() {
-        // Two workers at density 1/2: the union is 3/4, so 1.5 frames of 1 MB; 1/2 · (1 + 1.5) MB.
+        // Two workers at density 1/2: the union is 3/4, so 1.5 frames of 2.5 MB; 1/2 · (2.5 + 3.75) MB.
         let setup = Setup { workers: 2, ..setup() };
-        let parts =
-            summed_sparse(&cost(CostKind::Sparse { density: 0.5 }, 1_000_000), 0.5, 1_000_000, &setup);
-        assert_close(parts.bytes, 1.25e6);
+        let summed =
+            |bytes| summed_sparse(&cost(CostKind::Sparse { density: 0.5 }, bytes), 0.5, 1_000_000, &setup);
+        let parts = summed(2_500_000);
+        assert_close(parts.bytes, 3.125e6);
         assert_close(parts.coding_s, 2e-3 + 2.5e-3);
-        assert_close(parts.moving_s, 2e-3 + 0.1);
+        assert_close(parts.moving_s, 2e-3 + 0.25);
+        // Values of few bits travel as f32, half a million of them in (1 + 16)/8 MB.
+        assert_close(summed(500_000).bytes, 0.5 * 2.5 * 2.125e6);
         // With many workers it moves less than frames that go to all.
         let many = Setup { workers: 256, ..setup };
         let sparse = cost(CostKind::Sparse { density: 0.01 }, 50_000);

@@ -5,8 +5,9 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
 use gradwire::Spec;
+use gradwire_transports::cost::sparse_frame_bytes;
 
-use crate::codec_cli::{is_summed, significant};
+use crate::codec_cli::{is_summed, rounds, significant};
 use crate::command::Failure;
 use crate::config::parse_toml;
 use crate::files::read_text;
@@ -56,11 +57,17 @@ pub(super) fn simulate(args: &SimulateArgs, out: &mut impl Write) -> Result<(), 
     for path in &args.runs {
         let run = LoggedRun::read(path)?;
         let (exchange, codec) = (args.exchange.unwrap_or(usual(&run)), run.codec.as_deref().unwrap_or("-"));
-        let recorded = recorded(args, path, &run)?;
-        if exchange == Route::Sparse && recorded.density == 1.0 {
-            let what =
-                format!("--exchange sparse: codec {codec} does not say what share of coordinates it sends");
-            return Err(Failure::of_file(path, what));
+        let mut recorded = recorded(args, path, &run)?;
+        if exchange == Route::Sparse {
+            if recorded.density == 1.0 {
+                let what = format!(
+                    "--exchange sparse: codec {codec} does not say what share of coordinates it sends"
+                );
+                return Err(Failure::of_file(path, what));
+            }
+            // Values travel as f32, whatever they take in the codec's frames.
+            let least = sparse_frame_bytes(recorded.params, recorded.density, 32.0);
+            recorded.steps.iter_mut().for_each(|step| step.bytes = step.bytes.max(least));
         }
         let steps = args.steps.map_or(recorded.steps.len().min(DEFAULT_STEPS), |steps| steps.get() as usize);
         for cluster in &clusters {
@@ -108,20 +115,24 @@ fn recorded(args: &SimulateArgs, path: &Path, run: &LoggedRun) -> Result<Recorde
     if steps.is_empty() {
         return Err(Failure::of_file(path, "nothing was sent in any step"));
     }
-    Ok(Recorded { steps, params, density: density(run) })
+    let rounds = spec(run).map_or(Ok(1), rounds)?;
+    Ok(Recorded { steps, params, density: density(run), rounds })
+}
+
+/// The run's codec, where the folder says one.
+fn spec(run: &LoggedRun) -> Option<Spec> {
+    run.codec.as_deref().and_then(|codec| Spec::parse(codec).ok())
 }
 
 /// The share of coordinates in a frame of the run's codec; 1 if its frames are not sparse.
 fn density(run: &LoggedRun) -> f64 {
-    let spec = run.codec.as_deref().and_then(|codec| Spec::parse(codec).ok());
-    let sparse = spec.filter(|spec| spec.codec.sparse_values().is_some());
+    let sparse = spec(run).filter(|spec| spec.codec.sparse_values().is_some());
     sparse.and_then(|spec| spec.codec.density()).map_or(1.0, |density| density.fraction())
 }
 
 /// The exchange that this codec usually takes.
 fn usual(run: &LoggedRun) -> Route {
-    let spec = run.codec.as_deref().and_then(|codec| Spec::parse(codec).ok());
-    if spec.is_some_and(|spec| is_summed(&spec)) { Route::Ring } else { Route::AllGather }
+    if spec(run).is_some_and(|spec| is_summed(&spec)) { Route::Ring } else { Route::AllGather }
 }
 
 fn row(name: &str, codec: &str, outcome: &Outcome) -> Vec<String> {

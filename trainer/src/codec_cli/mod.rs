@@ -49,7 +49,7 @@ pub(crate) use job::parse_spec;
 pub use list::ListArgs;
 pub(crate) use list::codecs_help;
 pub(crate) use measure::{median, timed};
-pub(crate) use rounds::is_summed;
+pub(crate) use rounds::{is_summed, rounds};
 pub(crate) use table::{grouped, significant};
 
 /// Arguments of `trainer codec`.

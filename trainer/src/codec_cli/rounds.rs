@@ -6,6 +6,7 @@ use gradwire::rounds::{Round, RoundBuffers, UnitStep};
 use gradwire::{Codec, EncodeError, Grad, Spec, Unit};
 
 use super::error::CliError;
+use super::gradient::Gradient;
 use super::job::Job;
 
 /// A job whose payloads are summed.
@@ -39,6 +40,22 @@ pub(super) fn without_frames(codec: &Codec) -> Option<LinearCodec> {
 /// Whether what a codec sends may be summed by an all-reduce; else its frames go to all.
 pub(crate) fn is_summed(spec: &Spec) -> bool {
     spec.codec.as_linear().is_some() && spec.packets.is_none()
+}
+
+/// Elements of the gradient on which rounds are counted: enough that no unit is sent whole for being short.
+const SAMPLE: usize = 10_000;
+
+/// Rounds of reductions in a step of this codec, one after the other: those of a drawn gradient; 1 if it has
+/// frames.
+///
+/// # Errors
+/// [`CliError::File`] if the codec cannot encode that gradient.
+pub(crate) fn rounds(spec: Spec) -> Result<u32, CliError> {
+    let Some(codec) = without_frames(&spec.codec) else { return Ok(1) };
+    let gradient = Gradient::drawn(SAMPLE)?;
+    let mut rounds = Rounds::new(Job::new(spec, &gradient, 0), codec);
+    rounds.begin()?;
+    Ok(rounds.finish(&mut vec![0.0; SAMPLE]).rounds)
 }
 
 impl<'g> Rounds<'g> {

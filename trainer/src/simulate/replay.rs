@@ -29,6 +29,9 @@ pub(crate) struct Recorded {
     pub(crate) params: usize,
     /// The share of them in a frame, for [`Route::Sparse`]; 1 if frames are not sparse.
     pub(crate) density: f64,
+    /// Sums of a step that follow one another. The bytes count once: what each further one adds is the time
+    /// of messages without any.
+    pub(crate) rounds: u32,
 }
 
 impl Recorded {
@@ -74,7 +77,7 @@ pub(crate) fn replay(
     let done = &recorded.steps;
     for step in 0..steps {
         let sent = done[step % done.len()];
-        let begin: Vec<f64> = (0..workers)
+        let mut begin: Vec<f64> = (0..workers)
             .map(|worker| {
                 let own = done[(step + STRIDE * worker) % done.len()];
                 let work = slowness[worker] * (own.compute_s + sent.encode_s);
@@ -84,6 +87,10 @@ pub(crate) fn replay(
             .collect();
         let sums = recorded.sums(workers, sent.bytes);
         let load = Load { bytes: sent.bytes, take_in_s: sent.decode_s, sums };
+        for _ in 1..recorded.rounds {
+            begin =
+                exchange.run(&mut traffic, Load { bytes: 0.0, take_in_s: 0.0, ..load }, &slowness, &begin);
+        }
         now = exchange.run(&mut traffic, load, &slowness, &begin);
         ends.push(now.iter().copied().fold(0.0, f64::max));
     }
@@ -119,7 +126,7 @@ mod tests {
     const STEP: RecordedStep = RecordedStep { compute_s: 0.1, encode_s: 0.01, decode_s: 0.0, bytes: 1000.0 };
 
     fn one(steps: &[RecordedStep]) -> Recorded {
-        Recorded { steps: steps.to_vec(), params: 100_000, density: 0.01 }
+        Recorded { steps: steps.to_vec(), params: 100_000, density: 0.01, rounds: 1 }
     }
 
     fn cluster(text: &str) -> Cluster {
@@ -139,6 +146,17 @@ mod tests {
             (outcome.busy_ms - 110.0).abs() < 1e-6 && (outcome.exchange_ms - 4.0).abs() < 1e-6,
             "{outcome:?}"
         );
+    }
+
+    /// 110 ms and 2 · 3/4 · 1 ms, and three times 2 ms of latency by owners, or 6 ms around a ring.
+    #[test]
+    fn each_round_of_sums_waits_for_the_one_before() {
+        let four = cluster("workers = 4\ngbps = 0.008\nlatency_us = 1000");
+        let three = Recorded { rounds: 3, ..one(&[STEP]) };
+        for (exchange, step_ms) in [(Route::Owners, 117.5), (Route::Ring, 129.5)] {
+            let outcome = replay(&four, exchange, &three, 10, 0);
+            assert!((outcome.step_ms - step_ms).abs() < 1e-6, "{outcome:?}");
+        }
     }
 
     /// 1,000 of 100,000 coordinates in 1,000 bytes: of 100 workers, 63,397 in the union of random ones.
