@@ -26,7 +26,7 @@ declare -A purpose=(
   [platforms]="the codec crate and the transports compile for Windows (GNU) and for macOS (Apple silicon); nothing of it is run"
   [package]="the four published packages compile from their archives, which hold licences and README; a new project uses them"
   [format]="the decoder written from FORMAT.md alone reads every golden frame, and codecs written from it make every golden payload; FORMAT.md, decoder and bad frames have the numbers of format.json"
-  [study]="every cell of the studies runs, small, and has a row in its table; advice for 240 set-ups is what docs/advice.md says"
+  [study]="every cell of the studies runs, small, and has a row in its table; advice for 240 set-ups and for up to 256 workers is what the documentation says"
   [quickstart]="cargo run --release succeeds in time and writes a report that needs no network"
   [mpi]="under Open MPI: 2, 3 and 4 ranks keep the contract, train as threads do, and end together on every fault"
   [zmq]="ranks over ZeroMQ, with CURVE: the contract, hostile peers, connections that break, workers that come and go; lints, docs, oldest compiler"
@@ -355,6 +355,8 @@ check_study() {
   # The costs are recorded ones, so that the answers are those of the documentation.
   benches/utility/utility.py "$trainer" benches/utility/measured > "$folder/utility.md"
   has_rows docs/advice.md < "$folder/utility.md"
+  benches/utility/workers.py "$trainer" benches/utility/measured > "$folder/workers.md"
+  has_rows docs/choosing-a-codec.md < "$folder/workers.md"
 }
 
 # In the release profile throughout: the trainer's tensor library is compiled for it already, and bindgen only once then.
