@@ -1,0 +1,53 @@
+"""The examples of frameworks train, and a second start goes on where the first ended."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from test_restart import end_with_parent
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def last_line(example: str, folder: Path, *arguments: str) -> tuple[float, int, int]:
+    """The loss at the end, the step there, and the steps of this run."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(EXAMPLES / example)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    ran = subprocess.run(
+        [*command, "--folder", str(folder), *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        preexec_fn=end_with_parent,
+    )
+    assert ran.returncode == 0, ran.stderr
+    told = re.search(r"^loss ([\d.]+) after (\d+) steps; gradwire: (\d+) steps \(0 skipped\)", ran.stdout, re.MULTILINE)
+    assert told, ran.stdout
+    return float(told[1]), int(told[2]), int(told[3])
+
+
+@pytest.mark.parametrize(
+    ("framework", "example", "option", "first", "second", "steps_of_one"),
+    [
+        ("lightning", "with_lightning.py", "--epochs", 1, 2, 49),
+        ("transformers", "with_trainer.py", "--steps", 50, 60, 1),
+    ],
+)
+def test_an_example_trains_and_goes_on(
+    tmp_path: Path, framework: str, example: str, option: str, first: int, second: int, steps_of_one: int
+) -> None:
+    if find_spec(framework) is None:
+        pytest.skip(f"{framework} is not installed")
+    begun = last_line(example, tmp_path, option, str(first))
+    ended = last_line(example, tmp_path, option, str(second))
+    assert begun[1:] == (first * steps_of_one,) * 2
+    assert ended[1:] == (second * steps_of_one, (second - first) * steps_of_one)
+    # It began at ln 256, 5.5.
+    assert 3.5 > begun[0] > ended[0]
