@@ -32,7 +32,7 @@ arguments = TrainingArguments(
     use_cpu=True,
     max_steps=args.steps,
     save_steps=50,
-    logging_steps=50,
+    logging_steps=10,
     per_device_train_batch_size=8,
     learning_rate=3e-3,
     lr_scheduler_type="constant",
@@ -45,4 +45,4 @@ trainer.add_callback(compress)
 trainer.train(resume_from_checkpoint=get_last_checkpoint(args.folder) if Path(args.folder).exists() else None)
 if trainer.is_world_process_zero():
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    print(f"loss {losses[-1]} after {trainer.state.global_step} steps; {compress.hook.stats()}")
+    print(f"loss {losses[-1]:.3f} after {trainer.state.global_step} steps; {compress.hook.stats()}")
