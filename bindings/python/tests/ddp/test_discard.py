@@ -18,10 +18,12 @@ CODECS = [
     "sidco:density=0.05",
     "dgc:density=0.05",
     "randomk:density=0.1",
+    "maxnorm:bits=8,rounding=nearest,memory=ef",
     "powersgd:rank=2",
+    "sharedk:density=0.05",
 ]
 #: Those that change their memory in place.
-IN_PLACE = ("dgc", "randomk", "powersgd")
+IN_PLACE = ("dgc", "randomk", "maxnorm", "powersgd", "sharedk")
 
 
 def kept(state: dict[str, Any]) -> Any:

@@ -16,13 +16,15 @@ import gradwire.torch
 STEPS = 4
 
 
-def recorded(rank: int, world: int, codec: str, options: dict[str, Any], width: int = 48) -> dict[str, Any]:
+def recorded(
+    rank: int, world: int, codec: str, options: dict[str, Any], width: int = 48, wire: str = "f32"
+) -> dict[str, Any]:
     """Local gradients and means of a few steps."""
     unused = options.get("find_unused_parameters", False)
     model = Net(width, unused=unused)
     twin = copy.deepcopy(model)
     parallel = ddp(model, **options)
-    hook = gradwire.torch.compress(parallel, codec, timeout=60, check_every=1, seed=5)
+    hook = gradwire.torch.compress(parallel, codec, timeout=60, check_every=1, seed=5, wire=wire)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
     local, means = [], []
     for step in range(STEPS):
@@ -48,13 +50,22 @@ def recorded(rank: int, world: int, codec: str, options: dict[str, Any], width: 
 
 
 def all_recorded(
-    rank: int, world: int, codecs: list[str], options: dict[str, Any], width: int = 48
+    rank: int, world: int, codecs: list[str], options: dict[str, Any], width: int = 48, wire: str = "f32"
 ) -> dict[str, dict[str, Any]]:
     """Several codecs one after the other, as processes take long to start."""
-    return {codec: recorded(rank, world, codec, options, width) for codec in codecs}
+    return {codec: recorded(rank, world, codec, options, width, wire) for codec in codecs}
 
 
-def replay(codec: gradwire.Codec, ranks: list[dict[str, Any]]) -> tuple[list[np.ndarray], list[gradwire.Memory | None]]:
+def on_wire(payload: np.ndarray, wire: str) -> np.ndarray:
+    """What the others read of a payload: float32 with 16 bits less if it travels so. Integers travel as they are."""
+    if wire == "f32" or payload.dtype != np.float32:
+        return payload
+    return torch.from_numpy(payload).to(torch.bfloat16).to(torch.float32).numpy()
+
+
+def replay(
+    codec: gradwire.Codec, ranks: list[dict[str, Any]], wire: str = "f32"
+) -> tuple[list[np.ndarray], list[gradwire.Memory | None]]:
     """The means of the recorded gradients through the numpy package."""
     layout = gradwire.Layout(ranks[0]["shapes"])
     units, start = [], 0
@@ -88,10 +99,13 @@ def replay(codec: gradwire.Codec, ranks: list[dict[str, Any]]) -> tuple[list[np.
             ]
             for unit in zip(*rounds, strict=True):
                 while not unit[0].done:
+                    way = "f32" if unit[0].reduction == "max" else wire
                     payloads = [one.payload for one in unit]
-                    reduced = payloads[0].copy()
+                    reduced = on_wire(payloads[0], way).copy()
                     for payload in payloads[1:]:
-                        reduced = np.maximum(reduced, payload) if unit[0].reduction == "max" else reduced + payload
+                        sent = on_wire(payload, way)
+                        reduced = np.maximum(reduced, sent) if unit[0].reduction == "max" else reduced + sent
+                    reduced = on_wire(reduced, way)
                     for one, payload in zip(unit, payloads, strict=True):
                         payload[:] = reduced
                         one.advance()
@@ -105,8 +119,8 @@ def replay(codec: gradwire.Codec, ranks: list[dict[str, Any]]) -> tuple[list[np.
     return means, memories
 
 
-def check(codec: gradwire.Codec, ranks: list[dict[str, Any]]) -> None:
-    means, memories = replay(codec, ranks)
+def check(codec: gradwire.Codec, ranks: list[dict[str, Any]], wire: str = "f32") -> None:
+    means, memories = replay(codec, ranks, wire)
     for rank, one in enumerate(ranks):
         assert one["parameters"] == ranks[0]["parameters"]
         assert one["checks"] == STEPS
@@ -150,6 +164,17 @@ def two_ranks() -> list[dict[str, dict[str, Any]]]:
 @pytest.mark.parametrize("codec", GATHER + LINEAR)
 def test_means_are_those_of_a_replay(codec: str, two_ranks: list[dict[str, dict[str, Any]]]) -> None:
     check(spelled(codec), [one[codec] for one in two_ranks])
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_with_16_bits_on_the_wire_means_are_those_of_a_replay_that_rounds(world: int) -> None:
+    ranks = results(world, all_recorded, LINEAR, {}, 48, "bf16", seconds=300)
+    for codec in LINEAR:
+        check(spelled(codec), [one[codec] for one in ranks], "bf16")
+        if codec != "maxnorm:bits=8":
+            # Else nothing would be rounded.
+            with pytest.raises(AssertionError):
+                check(spelled(codec), [one[codec] for one in ranks])
 
 
 MODES: dict[str, dict[str, Any]] = {

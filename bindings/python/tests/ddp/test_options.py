@@ -67,6 +67,15 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"clip_norm": 0}, "ValueError", "clip_norm=0: expected a finite number above 0"),
     ({"clip_norm": math.inf}, "ValueError", "clip_norm=inf: expected a finite number"),
     ({"clip_norm": "1"}, "TypeError", "clip_norm='1': expected a finite number"),
+    ({"discardable": 1}, "TypeError", "discardable=1: expected True or False"),
+    ({"discardable": None}, "TypeError", "discardable=None: expected True or False"),
+    ({"network": 3}, "TypeError", "network=3: expected the name of an interface or an address, got int"),
+    ({"network": ["lo"]}, "TypeError", "network=['lo']: expected the name of an interface or an address, got list"),
+    ({"encrypt": "no"}, "TypeError", "encrypt='no': expected True or False"),
+    ({"encrypt": 0}, "TypeError", "encrypt=0: expected True or False"),
+    ({"wire": "f16"}, "ValueError", "wire='f16': expected 'f32' or 'bf16'"),
+    ({"wire": None}, "ValueError", "wire=None: expected 'f32' or 'bf16'"),
+    ({"wire": torch.bfloat16}, "ValueError", "wire=torch.bfloat16: expected 'f32' or 'bf16'"),
     ({"allow_untested": 1}, "TypeError", "allow_untested=1: expected True or False"),
     ({"allow_untested": "yes"}, "TypeError", "allow_untested='yes': expected True or False"),
 ]
@@ -105,6 +114,7 @@ RIGHT: list[dict[str, Any]] = [
     {"rules": {}, "density": lambda step: np.float64(0.5)},
     {"density": lambda step: torch.tensor(0.5)},
     {"scaler": torch.amp.GradScaler("cpu", enabled=False)},
+    {"network": None, "encrypt": None, "wire": "f32", "discardable": True},
 ]
 #: What a function may not say, and what is said of it.
 DENSITIES: list[tuple[Any, str, str]] = [
