@@ -16,9 +16,7 @@ import gradwire.torch
 STEPS = 4
 
 
-def recorded(
-    rank: int, world: int, codec: str, options: dict[str, Any], width: int = 48, wire: str = "f32"
-) -> dict[str, Any]:
+def recorded(rank: int, world: int, codec: str, options: dict[str, Any], width: int = 48, wire: str = "f32") -> dict[str, Any]:
     """Local gradients and means of a few steps."""
     unused = options.get("find_unused_parameters", False)
     model = Net(width, unused=unused)
