@@ -131,7 +131,7 @@ def test_an_address_has_its_port_behind_it() -> None:
 
 def test_a_host_is_known_by_its_boot_and_its_network(monkeypatch: pytest.MonkeyPatch) -> None:
     assert host_id() == host_id()
-    assert host_id().endswith(f" {os.stat('/proc/self/ns/net').st_ino}")
+    assert host_id().endswith(f" {Path('/proc/self/ns/net').stat().st_ino}")
 
     def hidden(_: Any) -> Path:
         raise PermissionError

@@ -212,9 +212,9 @@ def test_a_state_of_another_rank_or_seed_says_what_is_expected() -> None:
         ValueError, match="it is of rank 1 of 2, this is rank 0 of 2; expected that of the same rank, or a list"
     ):
         Rank("topk:density=0.05", 0, 2).keep.read(state)
-    with pytest.raises(ValueError, match="of rank 1 of 2, this is rank 1 of 3; .* a list of the states of all old ranks$"):
+    with pytest.raises(ValueError, match=r"of rank 1 of 2, this is rank 1 of 3; .* a list of the states of all old ranks$"):
         Rank("topk:density=0.05", 1, 3).keep.read(state)
-    with pytest.raises(ValueError, match="^state: seed 9: expected 5, as it was passed to compress$"):
+    with pytest.raises(ValueError, match=r"^state: seed 9: expected 5, as it was passed to compress$"):
         Rank("topk:density=0.05", 1, 2).keep.read({**state, "seed": 9})
 
 
@@ -295,7 +295,7 @@ def test_old_ranks_that_differ_are_refused(key: str) -> None:
 def test_a_list_holds_all_old_ranks_in_their_order() -> None:
     states = [after("topk:density=0.05", 1, rank, 3).state() for rank in range(3)]
     for given in (states[:2], states[::-1], [states[0]] * 3):
-        with pytest.raises(ValueError, match="^state: expected the states of all old ranks, in rank order$"):
+        with pytest.raises(ValueError, match=r"^state: expected the states of all old ranks, in rank order$"):
             for_this_rank(given, 0, 2)
 
 
