@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 import pytest
 import torch
 from ranks import Net, ddp, loss_of, results
 
 import gradwire.torch
+from gradwire.torch import DistributedOptimizer, LocalSteps
 from gradwire.torch._spikes import Spikes
 
 
@@ -90,3 +92,40 @@ def test_a_rank_speaks_of_its_own_spike_unless_it_is_discarded() -> None:
     assert second[0].startswith("gradwire: step 20: what this rank keeps back is ")
     assert "hook.discard()" in second[0]
     assert results(2, warned, True, True) == [[], []]
+
+
+def without_ddp(rank: int, world: int, wrap: Callable[[Net], DistributedOptimizer | LocalSteps]) -> list[str]:
+    """Of 23 steps, one has a large gradient at rank 1."""
+    model = Net()
+    optimizer = wrap(model)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in range(23):
+            optimizer.zero_grad()
+            (loss_of(model, step, rank) * (1e5 if step == 20 and rank == 1 else 1.0)).backward()
+            optimizer.step()
+        optimizer.exchange.stats()
+    optimizer.close()
+    return [str(one.message) for one in caught if "keeps back" in str(one.message)]
+
+
+def exchanged(model: Net) -> DistributedOptimizer:
+    inner = torch.optim.SGD(model.parameters(), lr=0.1)
+    return DistributedOptimizer(inner, model.named_parameters(), "topk:density=0.05")
+
+
+def alone(model: Net) -> LocalSteps:
+    return LocalSteps(model, torch.optim.SGD(model.parameters(), lr=0.1), "average", 1, "topk:density=0.05")
+
+
+@pytest.mark.parametrize(
+    ("wrap", "remedy"), [(exchanged, "call hook.discard() in place"), (alone, "To keep it small, clip gradients before step()")]
+)
+def test_without_ddp_a_rank_speaks_of_its_own_spike_too(
+    wrap: Callable[[Net], DistributedOptimizer | LocalSteps], remedy: str
+) -> None:
+    first, second = results(2, without_ddp, wrap)
+    assert first == []
+    assert len(second) == 1
+    assert second[0].startswith("gradwire: step 20: what this rank keeps back is ")
+    assert remedy in second[0]

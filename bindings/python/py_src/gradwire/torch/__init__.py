@@ -87,6 +87,10 @@ def compress(
     :param density: the density as a function of the step, for codecs that have one. The same at all ranks.
     :param discardable: lets :meth:`Hook.discard` work with codecs that keep more than error feedback (momentum, factors). Their
         memories are then copied when backward begins, and not beside the forward pass. Others need no copy.
+    :param network: the interface or address by which ranks reach each other. By default they meet on the loopback interface of
+        one host, or where ``GLOO_SOCKET_IFNAME`` or the way to ``MASTER_ADDR`` says.
+    :param encrypt: whether connections are encrypted, alike at all ranks. By default those off the loopback interface are.
+    :param wire: ``"bf16"`` lets the payloads of linear codecs, and of ``none``, travel in 16 bits; sums stay in float32.
     :param clip_norm: gradients are scaled down before they are compressed, by the same factor at all ranks, if their norm is
         larger: the root of the mean, over ranks, of its square. Nothing travels before backward has ended. The norm is then
         :attr:`Hook.gradient_norm`.

@@ -106,6 +106,8 @@ class LocalSteps(Wrapper):
             wire=wire,
             threads=threads,
         )
+        # An exchange has moved the parameters already.
+        self.exchange._watch.spikes.remedy = "To keep it small, clip gradients before step()"
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """A step of the optimizer inside at this rank, and after every ``every`` of them an exchange of all ranks."""

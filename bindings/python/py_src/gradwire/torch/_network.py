@@ -30,9 +30,10 @@ def address_on(network: str | None, are_together: bool) -> str:
     ``GLOO_SOCKET_IFNAME`` names an interface too. Without either, ranks of one host meet on its loopback interface, and those
     of several listen where the way to ``MASTER_ADDR`` begins.
     """
-    name = network or os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0].strip()
-    if name:
-        return _address_of(name)
+    if network:
+        return _address_of("network", network)
+    if name := os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0].strip():
+        return _address_of("GLOO_SOCKET_IFNAME", name)
     return LOOPBACK if are_together else _address_towards(os.environ.get("MASTER_ADDR"))
 
 
@@ -41,16 +42,16 @@ def with_port(address: str, port: int = 0) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
-def _address_of(name: str) -> str:
+def _address_of(said_by: str, name: str) -> str:
     with contextlib.suppress(ValueError):
         return str(ipaddress.ip_address(name))
     if name in {own for _, own in socket.if_nameindex()}:
         address = _ipv4_of(name) or _ipv6_of(name)
         if address is None:
-            raise ValueError(f"network={name!r}: this interface has no address")
+            raise ValueError(f"{said_by}={name!r}: this interface has no address")
         return address
     known = " ".join(own for _, own in socket.if_nameindex())
-    raise ValueError(f"network={name!r}: expected an address, or an interface of this host, which are {known}")
+    raise ValueError(f"{said_by}={name!r}: expected an address, or an interface of this host, which are {known}")
 
 
 def _ipv4_of(interface: str) -> str | None:
