@@ -20,6 +20,7 @@ SHAPES = {"gate": (20, 10), "inner": (16, 12), "outer": (15, 14), "bias": (9,)}
 #: Momenta, factors and states of units are all kept.
 RULES = {"gate": "dgc:density=0.1", "inner": "powersgd:rank=2", "outer": "sidco:density=0.1"}
 SAVED, STEPS = 3, 6
+AT = ("step", "scale", "lr")
 
 
 class Model(nn.Module):
@@ -65,6 +66,7 @@ def train(rank: int, world: int, states: list[Any] | None) -> dict[str, Any]:
     saved, means = None, []
     if states is not None:
         hook.load_state_dict(states[rank])
+    first = hook.state_dict()
     for step in range(hook.step, STEPS):
         if step == SAVED and states is None:
             saved = hook.state_dict()
@@ -74,13 +76,14 @@ def train(rank: int, world: int, states: list[Any] | None) -> dict[str, Any]:
             means.append(digest({name: one.grad for name, one in model.named_parameters() if one.grad is not None}))
     later = hook.state_dict()
     hook.close()
-    return {"saved": saved, "means": means, "later": [digest(later["residual"]), digest(later["momentum"])]}
+    at = [first[key] for key in AT]
+    return {"at": at, "saved": saved, "means": means, "later": [digest(later["residual"]), digest(later["momentum"])]}
 
 
 def test_a_state_of_the_engine_over_gloo_goes_on_with_its_bits() -> None:
     old = [torch.load(DATA / f"state-gloo-{rank}.pt", weights_only=True) for rank in range(2)]
-    assert [(one["saved"]["step"], one["saved"]["scale"], one["saved"]["lr"]) for one in old] == [(SAVED, 1024.0, 0.1)] * 2
     new = results(2, train, [one["saved"] for one in old])
+    assert [one["at"] for one in new] == [[one["saved"][key] for key in AT] for one in old] == [[SAVED, 1024.0, 0.1]] * 2
     assert [one["means"] for one in new] == [one["means"] for one in old]
     assert [one["later"] for one in new] == [one["later"] for one in old]
     assert len(old[0]["means"]) == STEPS - SAVED
