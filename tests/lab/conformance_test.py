@@ -6,8 +6,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from network import Network, address
-from programs import MPI_RANKS, TRAINER, ZMQ_RANKS
+from network import Network, address, address_v6
+from programs import MPI_RANKS, TCP_RANKS, TRAINER, ZMQ_RANKS
 
 HOSTS = 4
 # Of each run; a minute is usual on a busy machine.
@@ -39,6 +39,14 @@ class ConformanceTest(unittest.TestCase):
                 ranks = [self.zmq_rank(network, host) for host in network.hosts]
                 self.must_pass("test result: ok. 1 passed", 1, ranks)
 
+    def test_four_hosts_keep_the_contract_over_tcp(self):
+        (self.folder / "key").touch(0o600)
+        (self.folder / "key").write_text(os.urandom(32).hex())
+        for link, named in zip(LINKS, [address, address_v6]):
+            with self.subTest(**link), Network(HOSTS, **link) as network:
+                ranks = [self.tcp_rank(network, host, named) for host in network.hosts]
+                self.must_pass("test result: ok. 1 passed", 1, ranks)
+
     def must_pass(self, what, times, processes):
         """A test program that was asked for a test it does not have is content, too; so what it says is counted."""
         for process in processes:
@@ -62,5 +70,13 @@ class ConformanceTest(unittest.TestCase):
 
     def zmq_rank(self, network, host):
         variables = {"GRADWIRE_TEST_ZMQ_FOLDER": str(self.folder), "GRADWIRE_TEST_ZMQ_RANK": str(host - 1)}
-        command = [os.environ[ZMQ_RANKS], "--exact", "conformance::rank_in_a_process_of_its_own"]
+        return self.rank(network, host, ZMQ_RANKS, variables)
+
+    def tcp_rank(self, network, host, named):
+        hosts = ",".join(f"{named(each)}:5700" for each in network.hosts)
+        variables = {"GRADWIRE_TEST_TCP_HOSTS": hosts, "GRADWIRE_TEST_TCP_KEY": str(self.folder / "key")}
+        return self.rank(network, host, TCP_RANKS, {**variables, "GRADWIRE_TEST_TCP_RANK": str(host - 1)})
+
+    def rank(self, network, host, program, variables):
+        command = [os.environ[program], "--exact", "conformance::rank_in_a_process_of_its_own"]
         return network.start(host, command, env={**os.environ, **variables}, **SAID)

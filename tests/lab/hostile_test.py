@@ -1,6 +1,7 @@
-"""A server with two honest workers on hosts of their own, and a third host from which they are attacked.
+"""Ranks on hosts of their own, and one more host from which they are attacked, over ZeroMQ and over TCP.
 
-Whatever it does, the run of the others ends with the same parameters at all of them, and the log says who did what.
+Whatever it does, no parameter is another one for it, and the log says who did what. Over ZeroMQ a server goes on with two
+honest workers; over TCP the run ends, and goes on from its checkpoint.
 """
 
 import re
@@ -9,6 +10,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import tcp
 import trainers
 from network import Network, address
 from trainers import Keys, Process, join, join_without_keys, serve
@@ -125,3 +127,94 @@ class HostileTest(unittest.TestCase):
 
     def test_packets_that_are_none_are_dropped_by_name(self):
         self.attacked("noise", f"dropped from rank {HOSTILE}: 300 bytes that are no packet")
+
+
+class TcpHostileTest(unittest.TestCase):
+    """Two ranks over TCP, and a third host from which they are attacked.
+
+    Who has no key gets nowhere. Who can change what is sent ends the run, because no rank goes on without another one; the run
+    goes on from its checkpoint and ends as if nothing had happened.
+    """
+
+    RUN = ["--steps", "100", "--eval-every", "0", "--hidden", "8", "--checkpoint-every", "10"]
+    WITHOUT_KEY = ["--insecure"]
+    LISTEN = ["--listen", f"{address(3)}:{tcp.PORT}"]
+
+    @classmethod
+    def setUpClass(cls):
+        with tcp.Scene(cls.RUN) as scene:
+            cls.expected = scene.ends()
+
+    def throw_out(self, scene):
+        """Strangers with bytes that are no greeting, of which each is hung up on."""
+        # Half of a preface; a good one, and a hello of 2^64 - 1 bytes; noise.
+        openings = ["6772616477", "67726164776972650100" + "00" + "07" + "ff" * 8, "5a" * 200]
+        raw = [sys.executable, "-c", RAW, address(1), tcp.PORT]
+        attacks = [scene.network.start(3, [*raw, opening]) for opening in openings]
+        self.assertEqual([attack.wait(60) for attack in attacks], [0] * len(attacks))
+
+    def test_who_has_no_key_or_a_wrong_one_is_not_let_in(self):
+        with tcp.Scene(self.RUN, others=1, late=[1]) as scene:
+            wrong = scene.start(1, host=3, security=[*self.LISTEN, "--key", scene.new_key("other.key")])
+            wrong.says("rank 0 at .* has another key: copy one key file to all hosts")
+            self.assertEqual(wrong.process.wait(60), 2)
+            none = scene.start(1, host=3, security=[*self.LISTEN, *self.WITHOUT_KEY])
+            none.says("rank 0 at .* encrypts, and this end has no key")
+            self.assertEqual(none.process.wait(60), 2)
+            scene.ranks[1] = scene.start(1)
+            self.assertEqual(scene.ends(), self.expected)
+
+    def test_who_has_the_key_and_comes_as_a_rank_that_is_there_is_turned_away(self):
+        with tcp.Scene(tcp.ENDLESS, others=1) as scene:
+            scene.trains()
+            again = scene.start(1, host=3, security=[*self.LISTEN, "--key", scene.key, "--wait", "3"])
+            again.says("that rank is there already")
+            self.assertEqual(again.process.wait(60), 1)
+            self.assertEqual([rank.process.poll() for rank in scene.ranks], [None, None])
+
+    def test_half_a_greeting_and_bytes_of_another_protocol_are_cut_off(self):
+        with tcp.Scene(self.RUN, others=1, late=[1]) as scene:
+            scene.ranks[0].says("listens at")
+            self.throw_out(scene)
+            scene.ranks[1] = scene.start(1)
+            self.assertEqual(scene.ends(), self.expected)
+
+    def test_a_run_goes_on_while_strangers_knock(self):
+        with tcp.Scene(tcp.ENDLESS, others=1) as scene:
+            scene.trains()
+            self.throw_out(scene)
+            scene.trains()
+            self.assertEqual([rank.process.poll() for rank in scene.ranks], [None, None])
+
+    def attacked(self, name, says, security=None):
+        with tcp.Scene(self.RUN, others=1, late=[0, 1]) as scene:
+            scene.ranks[0] = scene.start(0, security=security)
+            relay = [sys.executable, Path(__file__).with_name("hostile_tcp.py"), name, f"{address(1)}:{tcp.PORT}", RELAY_PORT]
+            Process(scene.network, 3, "hostile", scene.folder, relay).says("ready")
+            meet = ["--hosts", f"{address(3)}:{RELAY_PORT},{address(2)}:{tcp.PORT}"]
+            scene.ranks[1] = scene.start(1, meet=meet, security=security)
+            scene.ranks[0].says(says)
+            scene.ranks[1].says("rank 0 is gone; start all ranks again")
+            self.assertEqual([rank.process.wait(60) for rank in scene.ranks], [1, 1])
+            self.assertNotIn("parameters:", scene.ranks[0].all())
+            scene.goes_on()
+            self.assertEqual(scene.ends(), self.expected)
+
+    def test_sealed_bytes_that_are_changed_repeated_dropped_or_swapped_end_the_run_and_change_nothing(self):
+        for name in ["flip", "repeat", "drop", "swap"]:
+            with self.subTest(name):
+                self.attacked(name, "rank 1 is gone; start all ranks again")
+
+    def test_without_a_key_frames_that_are_none_or_damaged_or_old_end_the_run_by_name_and_change_nothing(self):
+        for name, says in [
+            ("garbage", "frame of rank 1 refused: not a gradwire frame"),
+            ("damaged", "frame of rank 1 refused: "),
+            ("stale", "frame of rank 1 belongs to step 0, this rank is at step"),
+        ]:
+            with self.subTest(name):
+                self.attacked(name, says, self.WITHOUT_KEY)
+
+    def test_without_a_key_who_breaks_the_protocol_is_gone(self):
+        for name in ["oversized", "noise"]:
+            with self.subTest(name):
+                self.attacked(name, "rank 1 is gone; start all ranks again", self.WITHOUT_KEY)

@@ -1,6 +1,6 @@
 """Hosts around a switch: network namespaces on one machine, with links of a given rate, delay and loss.
 
-Host N has the name hN and the address 10.77.0.N. Both directions of its link are token buckets of the kernel, whose
+Host N has the name hN and the addresses 10.77.0.N and fd77::N. Both directions of its link are token buckets of the kernel, whose
 depth is one millisecond of the rate: frames of gradients are short, and a deep bucket would let them pass for nothing.
 Delay and loss need no module of the kernel: they are made by a switch in user space (switch.py), frame by frame.
 
@@ -72,6 +72,11 @@ def address(host):
     return f"10.77.0.{host}"
 
 
+def address_v6(host):
+    """In brackets, as before a port."""
+    return f"[fd77::{host}]"
+
+
 class Network:
     """`count` hosts, numbered from 1. A rate is in Mbit/s, a delay in ms one way, a loss the share of packets.
     A host has that rate both ways, or the rate `to_hosts` for what it receives.
@@ -130,11 +135,20 @@ class Network:
         """How many packets were dropped because their connection was forgotten."""
         return sum(int(count) for count in re.findall(r"packets (\d+)", self._in(host, "nft list table inet forgets")))
 
-    def forget(self, host, port):
-        """As if the host had just forgotten its connections to that port."""
-        for line in self._in(host, f"ss -Hnt state established dport = :{port}").splitlines():
+    def forget(self, host, port, to=None):
+        """As if the host had just forgotten its connections to that port, or those of them that lead to that host."""
+        for line in self._connections(host, port, to).splitlines():
             own = line.split()[2].rpartition(":")[2]
             self._in(host, "nft -f -", input=FORGETS_PORT.format(own=own))
+
+    def reset(self, host, port, to):
+        """Ends the connections of a host to that port of another one, and both systems know it."""
+        ended = self._connections(host, port, to, "--kill")
+        assert ended, f"host {host} has no connection to port {port} of host {to}"
+
+    def _connections(self, host, port, to, *options):
+        there = f"dst {address(to)} and" if to else ""
+        return self._in(host, f"ss -Hnt {' '.join(options)} state established {there} dport = :{port}")
 
     def _in(self, host, command, **options):
         enter = ["nsenter", f"--net={RUN}/netns/h{host}", *command.split()]
@@ -178,6 +192,8 @@ def _make_host(host):
     _sh(f"unshare --net={RUN}/netns/h{host} --uts={RUN}/uts/h{host} hostname h{host}")
     _ip(f"link add v{host} address {_switch_side(host)} type veth peer name eth0 address {_mac(host)} netns h{host}")
     _ip(f"-n h{host} addr add {address(host)}/24 dev eth0")
+    # Without the second in which others could say that they have it.
+    _ip(f"-n h{host} addr add fd77::{host}/64 dev eth0 nodad")
     _ip(f"-n h{host} link set lo up")
     _ip(f"-n h{host} link set eth0 up")
 

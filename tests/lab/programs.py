@@ -7,6 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAINER, MPI_RANKS, ZMQ_RANKS = "GRADWIRE_LAB_TRAINER", "GRADWIRE_LAB_MPI_RANKS", "GRADWIRE_LAB_ZMQ_RANKS"
+TCP_RANKS = "GRADWIRE_LAB_TCP_RANKS"
 EXCHANGE = "GRADWIRE_LAB_EXCHANGE"
 
 
@@ -15,6 +16,7 @@ def build():
     os.environ[TRAINER] = _build("build -p gradwire-trainer --features mpi,zmq", "trainer")
     ranks = "test --no-run -p gradwire-transports --features mpi,zmq,conformance --test"
     os.environ[MPI_RANKS] = _build(f"{ranks} mpi", "mpi")
+    os.environ[TCP_RANKS] = _build(f"{ranks} tcp", "tcp")
     os.environ[ZMQ_RANKS] = _build(f"{ranks} zmq", "zmq")
 
 

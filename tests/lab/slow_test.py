@@ -1,4 +1,4 @@
-"""Training over links that are slow, far, cut or lopsided: edge and satellite are what ZeroMQ is here for.
+"""Training over links that are slow, far, cut or lopsided: edge and satellite are what ZeroMQ is here for, and TCP bears them.
 
 Few steps and small models: each case takes at most about a minute, most of which is spent waiting for the link.
 """
@@ -6,15 +6,16 @@ Few steps and small models: each case takes at most about a minute, most of whic
 import json
 import os
 import signal
-import subprocess
 import tempfile
 import time
 import unittest
 from pathlib import Path
 
+import tcp
 import trainers
 from network import Network, wait_for
 from programs import TRAINER
+from tcp import name_hosts
 from trainers import Keys, join, serve
 
 RUN = ["--workers", "2", "--eval-every", "0"]
@@ -57,14 +58,8 @@ class Scene:
         return [json.loads(line) for line in (self.out / "metrics.jsonl").read_text().splitlines()]
 
 
-class SlowTest(unittest.TestCase):
-    def trains(self, steps, run, server=(), void=0, **link):
-        """All steps but the first `void` have both frames, and nobody is missed."""
-        with Scene(["--steps", steps, *run], server, **link) as scene:
-            lines = scene.ends()
-            self.assertEqual([line["contributors"] for line in lines], [0] * void + [2] * (steps - void))
-            for process in [scene.server, scene.worker]:
-                self.assertNotIn("is gone: nothing", process.all())
+class Links:
+    """What each network trains over, with the same commands but for those of the network: it has `trains(steps, run, **link)`."""
 
     def test_a_modem_by_satellite(self):
         self.trains(3, SMALL, rate=0.064, delay=750)
@@ -81,12 +76,22 @@ class SlowTest(unittest.TestCase):
     def test_a_line_that_is_ten_times_as_fast_down_as_up(self):
         self.trains(10, ["--codec", "qsgd:bits=4"], rate=0.2, to_hosts=2)
 
+    def test_a_slow_and_lossy_link(self):
+        self.trains(5, SMALL, rate=0.5, delay=100, loss=0.02)
+
+
+class SlowTest(Links, unittest.TestCase):
+    def trains(self, steps, run, server=(), void=0, **link):
+        """All steps but the first `void` have both frames, and nobody is missed."""
+        with Scene(["--steps", steps, *run], server, **link) as scene:
+            lines = scene.ends()
+            self.assertEqual([line["contributors"] for line in lines], [0] * void + [2] * (steps - void))
+            for process in [scene.server, scene.worker]:
+                self.assertNotIn("is gone: nothing", process.all())
+
     def test_patience_begins_when_the_mean_can_be_there(self):
         """A dense mean takes six seconds on this link, and the first step ends before the parameters are there."""
         self.trains(4, [*TOPK, "--downlink", "none"], server=["--patience", 4], void=1, rate=0.1)
-
-    def test_a_slow_and_lossy_link(self):
-        self.trains(5, SMALL, rate=0.5, delay=100, loss=0.02)
 
     def test_a_link_whose_rate_falls_to_a_hundredth_in_the_middle(self):
         with Scene(["--steps", 40, *TOPK, "--downlink", "none"], rate=20) as scene:
@@ -160,10 +165,7 @@ class SlowTest(unittest.TestCase):
             self.assertNotIn("is gone", scene.server.all())
 
     def test_a_name_that_has_only_an_address_of_version_6(self):
-        hosts = Path(tempfile.mkdtemp()) / "hosts"
-        hosts.write_text("127.0.0.1 localhost\n::1 only6\n")
-        subprocess.run(["mount", "--bind", hosts, "/etc/hosts"], check=True)
-        self.addCleanup(subprocess.run, ["umount", "/etc/hosts"], check=True)
+        name_hosts(self, only6=["::1"])
         run = [*RUN, *SMALL, "--batch", "32", "--steps", "5"]
         with tempfile.TemporaryDirectory() as folder, Network(1) as network:
             keys = Keys(Path(folder), 2)
@@ -174,6 +176,50 @@ class SlowTest(unittest.TestCase):
             own += ["--server", "tcp://only6:5555"]
             worker = trainers.Process(network, 1, "worker", Path(folder), [os.environ[TRAINER], "join", *own, *run])
             self.assertEqual(server.ends(SECONDS), worker.ends(SECONDS))
+
+
+class TcpSlowTest(Links, unittest.TestCase):
+    """Over TCP there is no server, and no rank goes on without another one."""
+
+    RUN = ["--eval-every", "0", "--batch", "32", "--checkpoint-every", "10"]
+
+    def trains(self, steps, run, **link):
+        with tcp.Scene([*self.RUN, "--steps", steps, *run], **link) as scene:
+            began = time.monotonic()
+            scene.ends(SECONDS)
+            print(f"{link}: {time.monotonic() - began:.0f} s", end=" ", flush=True)
+
+    def test_a_link_whose_rate_falls_to_a_hundredth_in_the_middle(self):
+        with tcp.Scene([*self.RUN, "--steps", 60, "--codec", "qsgd:bits=4"], rate=20) as scene:
+            scene.trains()
+            scene.network.set_rate(WORKER, 0.2)
+            scene.ends(SECONDS)
+
+    def test_a_link_that_is_cut_and_a_worker_that_sleeps_for_less_than_a_silence(self):
+        with tcp.Scene([*self.RUN, "--steps", 1000000, *SMALL], rate=10) as scene:
+            worker = scene.ranks[1].process
+            for begins, ends in [
+                (lambda: scene.network.cut(WORKER), lambda: scene.network.heal(WORKER)),
+                (lambda: worker.send_signal(signal.SIGSTOP), lambda: worker.send_signal(signal.SIGCONT)),
+            ]:
+                scene.trains()
+                begins()
+                time.sleep(tcp.SILENCE / 2)
+                ends()
+            scene.trains()
+
+    def test_a_router_that_forgets_idle_connections_and_a_rank_that_comes_late(self):
+        """Signs of life keep the connection in use."""
+        run = ["--eval-every", "0", "--batch", "96", "--steps", "30", *SMALL]
+        with tcp.Scene(run, ranks=3, late=[1, 2], rate=1000) as scene:
+            scene.network.forget_when_idle(WORKER, 3)
+            scene.ranks[1] = scene.start(1)
+            scene.ranks[1].says("waiting for rank 2")
+            scene.ranks[0].says("waiting for rank 2")
+            time.sleep(8)
+            scene.ranks[2] = scene.start(2)
+            scene.ends()
+            self.assertEqual(scene.network.forgotten(WORKER), 0)
 
 
 def network_goes_on(server, before):

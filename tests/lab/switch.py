@@ -20,7 +20,8 @@ SOL_PACKET, PACKET_IGNORE_OUTGOING = 263, 23
 # One frame, a virtual LAN's tag included.
 LARGEST_FRAME = 1518
 QUEUE_BYTES = 16 << 20
-BROADCAST = b"\xff" * 6
+# In the first byte of an address: it is one of several hosts, as where an address of version 6 is looked for.
+GROUP = 1
 
 
 def port(name):
@@ -61,7 +62,7 @@ class Switch:
             return
 
     def ways(self, source, frame):
-        if frame[:6] == BROADCAST:
+        if frame[0] & GROUP:
             return [to for to in self.ports if to is not source]
         # The last byte of a host's hardware address is its number.
         host = frame[5]

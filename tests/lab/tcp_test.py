@@ -1,79 +1,23 @@
-"""Training over TCP on hosts of their own: the two commands of docs/tcp.md, and hosts that die, stop or are cut off."""
+"""Training over TCP on hosts of their own: how ranks find each other, and hosts that die, stop or are cut off."""
 
-import os
 import signal
-import tempfile
-import time
 import unittest
-from pathlib import Path
 
-from network import Network, address
-from programs import TRAINER
-from trainers import Process
+from network import address, address_v6
+from tcp import ENDLESS, PORT, SHORT, SILENCE, SLACK, Scene, at, name_hosts
 
-PORT = 5700
-SHORT = ["--steps", "30", "--eval-every", "0", "--hidden", "8"]
-ENDLESS = ["--steps", "1000000", "--eval-every", "0", "--hidden", "8", "--checkpoint-every", "10"]
-# docs/tcp.md: a rank from which no byte came for this time is gone. A machine that is busy adds to it.
-SILENCE, SLACK = 10, 20
-
-
-class Scene:
-    """A rank on each of two hosts."""
-
-    def __init__(self, run, **link):
-        self.run, self.link = run, link
-
-    def __enter__(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.network = Network(2, **self.link)
-        self.network.__enter__()
-        self.key = Path(self.folder.name) / "run.key"
-        self.key.touch(0o600)
-        self.key.write_text(os.urandom(32).hex() + "\n")
-        self.ranks = [self.start(rank) for rank in range(2)]
-        return self
-
-    def __exit__(self, *failure):
-        self.network.__exit__(*failure)
-        self.folder.cleanup()
-
-    def start(self, rank, resumes=False):
-        folder = Path(self.folder.name)
-        hosts = ",".join(f"{address(host)}:{PORT}" for host in [1, 2])
-        run = ["--resume", folder / "run"] if resumes else ["--transport", "tcp", *self.run]
-        own = ["--out", folder / "run"] if rank == 0 and not resumes else []
-        command = [os.environ[TRAINER], "train", *run, "--hosts", hosts, "--key", self.key, "--rank", rank, *own]
-        return Process(self.network, rank + 1, f"rank {rank}", folder, command)
-
-    def trains(self):
-        """Waits until a checkpoint is there."""
-        checkpoints = Path(self.folder.name) / "run/checkpoints"
-        began = time.monotonic()
-        while not any(checkpoints.glob("step-*")):
-            assert time.monotonic() - began < 120, self.ranks[0].end()
-            time.sleep(0.1)
-
-    def notices(self, rank):
-        """Waits until that rank says that the other one is gone; returns the seconds."""
-        began = time.monotonic()
-        self.ranks[rank].says("start all ranks again")
-        return time.monotonic() - began
+THREE = [*ENDLESS, "--batch", "96"]
 
 
 class TcpTest(unittest.TestCase):
     def test_two_commands_train_and_two_commands_go_on(self):
         with Scene(SHORT) as scene:
-            scene.ranks[0].says("parameters: [0-9a-f]{16} on all 2 workers")
-            scene.ranks[1].says("all steps are done")
-            self.assertEqual([rank.process.wait(60) for rank in scene.ranks], [0, 0])
+            scene.ends()
         with Scene(ENDLESS) as scene:
             scene.trains()
             scene.ranks[1].process.kill()
             self.assertLess(scene.notices(0), 5)
-            scene.ranks = [scene.start(0, resumes=True), scene.start(1)]
-            scene.ranks[0].says("Resuming at step")
-            scene.ranks[1].says("all 2 ranks are there(?s:.*)all 2 ranks are there")
+            scene.goes_on()
 
     def test_a_host_that_is_cut_off_is_noticed_at_both_ends(self):
         with Scene(ENDLESS) as scene:
@@ -89,6 +33,67 @@ class TcpTest(unittest.TestCase):
             seconds = scene.notices(0)
             self.assertGreater(seconds, SILENCE - 2)
             self.assertLess(seconds, SILENCE + SLACK)
+
+    def test_one_connection_of_three_that_is_reset_ends_the_run_at_all_ranks_at_once(self):
+        with Scene(THREE, ranks=3) as scene:
+            scene.trains()
+            # Between ranks 2 and 1; rank 0 has lost none.
+            scene.network.reset(3, PORT, to=2)
+            for rank in range(3):
+                self.assertLess(scene.notices(rank), 5)
+            scene.goes_on()
+
+    def test_one_connection_of_three_that_carries_nothing_more_ends_the_run_at_all_ranks(self):
+        with Scene(THREE, ranks=3) as scene:
+            scene.trains()
+            scene.network.forget(3, PORT, to=2)
+            for rank in range(3):
+                self.assertLess(scene.notices(rank), SILENCE + SLACK)
+
+
+class MeetingTest(unittest.TestCase):
+    """Each way to find each other ends with the same parameters as two addresses of version 4."""
+
+    @classmethod
+    def setUpClass(cls):
+        with Scene(SHORT) as scene:
+            cls.expected = scene.ends()
+
+    def trains(self, meet, **more):
+        with Scene(SHORT, meet=meet, **more) as scene:
+            self.assertEqual(scene.ends(), self.expected)
+
+    def test_addresses_of_version_6(self):
+        self.trains(at(map(address_v6, [1, 2])))
+
+    def test_addresses_of_version_6_behind_a_slow_switch(self):
+        self.trains(at(map(address_v6, [1, 2])), delay=2, loss=0.01)
+
+    def test_names(self):
+        name_hosts(self, node1=[address(1)], node2=[address_v6(2).strip("[]")])
+        self.trains(at(["node1", "node2"]))
+
+    def test_a_name_with_an_address_at_which_nobody_is(self):
+        # Each of them is tried; rank 0 listens at its own.
+        name_hosts(self, node1=[address_v6(1).strip("[]"), address(1)], node2=[address(2)])
+        with Scene(SHORT, meet=at(["node1", "node2"]), late=[0]) as scene:
+            scene.ranks[0] = scene.start(0, meet=at([address(1), "node2"]))
+            self.assertEqual(scene.ends(), self.expected)
+
+    def test_a_name_that_is_known_later(self):
+        hosts = name_hosts(self, node2=[address(2)])
+        with Scene(SHORT, meet=at(["node1", "node2"]), late=[0]) as scene:
+            scene.ranks[1].says("waiting for rank 0 at node1:5700 [(]its name is not known")
+            with open(hosts, "a") as file:
+                file.write(f"{address(1)} node1\n")
+            scene.ranks[0] = scene.start(0)
+            self.assertEqual(scene.ends(), self.expected)
+
+    def test_the_address_of_rank_0_alone(self):
+        name_hosts(self, node1=[address(1)])
+        for root in [address(1), address_v6(1), "node1"]:
+            with self.subTest(root):
+                self.trains(["--rendezvous", f"{root}:{PORT}", "--workers", 2])
 
 
 if __name__ == "__main__":
