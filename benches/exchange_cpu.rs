@@ -1,12 +1,11 @@
-//! CPU time of a step of the exchange at one rank, over ZeroMQ without keys: what a program pays that
-//! exchanges gradients with this project's own transport. `tests/lab/torch_rank.py` compares the hook for
-//! PyTorch with it.
+//! CPU time of a step of the exchange at one rank, over TCP without a key: what a program pays that exchanges
+//! gradients with this project's own transport. `tests/lab/torch_rank.py` compares the hook for PyTorch with
+//! it.
 //!
-//! usage: `exchange_cpu RANK STEPS CODEC LAYOUT GRADIENT ENDPOINT…`
+//! usage: `exchange_cpu RANK STEPS CODEC LAYOUT GRADIENT ADDRESS…`
 //!
 //! LAYOUT has a line for each tensor, its name and its shape; GRADIENT holds all elements as little-endian
-//! f32. There is an ENDPOINT for each rank, `tcp://ADDRESS:PORT`. Prints seconds of a step, all threads
-//! together.
+//! f32. There is an ADDRESS for each rank, `host:port`. Prints seconds of a step, all threads together.
 
 use std::error::Error;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use std::{env, fs};
 
 use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
 use gradwire_transports::exchange::{Exchange, Route};
-use gradwire_transports::zmq::{Bound, Entry, Roster, Security, Terms, Topology, ZmqOptions, ZmqTransport};
+use gradwire_transports::tcp::{Bound, Meeting, Security, TcpOptions, TcpTransport, Terms};
 use gradwire_transports::{Deadline, Rank, Transport};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -28,8 +27,8 @@ fn deadline() -> Deadline {
 
 fn main() -> Outcome<()> {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let [rank, steps, codec, layout, gradient, endpoints @ ..] = arguments.as_slice() else {
-        return Err("usage: exchange_cpu RANK STEPS CODEC LAYOUT GRADIENT ENDPOINT…".into());
+    let [rank, steps, codec, layout, gradient, addresses @ ..] = arguments.as_slice() else {
+        return Err("usage: exchange_cpu RANK STEPS CODEC LAYOUT GRADIENT ADDRESS…".into());
     };
     let (rank, steps) = (Rank(rank.parse()?), steps.parse::<u64>()?);
     let layout = layout_of(&fs::read_to_string(layout)?)?;
@@ -37,7 +36,7 @@ fn main() -> Outcome<()> {
     let gradient: Vec<f32> =
         bytes.as_chunks::<4>().0.iter().map(|&value| f32::from_le_bytes(value)).collect();
     let spec = Spec::parse(codec).map_err(|error| format!("{codec}: {error}"))?;
-    let mut transport = connect(rank, endpoints, Terms::new(&layout.as_ref(), &spec))?;
+    let mut transport = connect(rank, addresses, Terms::new(&layout.as_ref(), &spec))?;
     let mut memory = Memory::for_spec(&spec, &layout.as_ref());
     let mut exchange = Exchange::new(spec, layout, Route::AllGather)?;
     let mut mean = vec![0.0; gradient.len()];
@@ -65,14 +64,10 @@ fn layout_of(text: &str) -> Outcome<Layout> {
     Ok(Layout::packed(text.lines().map(tensor).collect::<Outcome<Vec<_>>>()?)?)
 }
 
-/// All ranks with all others.
-fn connect(rank: Rank, endpoints: &[String], terms: Terms) -> Outcome<ZmqTransport> {
-    let roster = endpoints.iter().zip(0..).fold(Roster::new(), |roster, (endpoint, rank)| {
-        roster.with(Rank(rank), Entry { key: None, endpoint: Some(endpoint.clone()) })
-    });
-    let security = Security::Plain { beyond_loopback: true };
-    let options = ZmqOptions::new(rank, roster, Topology::AllToAll, security, terms);
-    Ok(Bound::new(options)?.join(deadline())?)
+fn connect(rank: Rank, addresses: &[String], terms: Terms) -> Outcome<TcpTransport> {
+    let own = addresses.get(rank.0 as usize).ok_or("there is no address for this rank")?;
+    let bound = Bound::new(TcpOptions::new(rank, terms, Security::Insecure), own)?;
+    Ok(bound.join(&Meeting::Hosts(addresses.to_vec()), deadline())?)
 }
 
 /// Of all threads of this process.

@@ -22,7 +22,7 @@ def build():
 
 def build_exchange():
     """With which torch_lab.py compares the hook."""
-    os.environ[EXCHANGE] = _build("build -p gradwire-benches --features zmq --example exchange_cpu", "exchange_cpu")
+    os.environ[EXCHANGE] = _build("build -p gradwire-benches --example exchange_cpu", "exchange_cpu")
 
 
 def _build(command, name):

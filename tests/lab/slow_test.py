@@ -59,7 +59,7 @@ class Scene:
 
 
 class Links:
-    """What each network trains over, with the same commands but for those of the network: it has `trains(steps, run, **link)`."""
+    """What each network trains over; who inherits this has `trains(steps, run, **link)`."""
 
     def test_a_modem_by_satellite(self):
         self.trains(3, SMALL, rate=0.064, delay=750)

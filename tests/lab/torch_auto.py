@@ -15,7 +15,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from torch_plan import AUTO, CHOICES, MOST_OF_BEST, MOST_OTHERS
+from torch_plan import AUTO, CHOICES, MOST_OF_BEST, MOST_OTHERS, PLAIN
 
 
 def judged(lines, is_busy=False):
@@ -23,7 +23,7 @@ def judged(lines, is_busy=False):
     cells = defaultdict(lambda: defaultdict(list))
     for line in lines:
         counts = line["kind"] == "time" and "error" not in line and (is_busy or line["others"] <= MOST_OTHERS)
-        if counts and line["method"] in (AUTO, *CHOICES):
+        if counts and line.get("variant", PLAIN) == PLAIN and line["method"] in (AUTO, *CHOICES):
             cells[line["model"], line["ranks"], line["link"]][line["method"]].append(line)
     for cell, methods in cells.items():
         steps = {name: statistics.median(line["step"] for line in found) for name, found in methods.items()}

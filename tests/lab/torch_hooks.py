@@ -1,5 +1,7 @@
 """Registers one of the methods of torch_plan.py at a DDP model."""
 
+import inspect
+
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
@@ -7,12 +9,15 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 import gradwire.torch
 
 
-def register(ddp, method):
+def register(ddp, method, encrypted):
     """Returns gradwire's hook, which counts; of the others there is nothing to ask."""
     if method.is_ours:
         # By its kind `auto` chooses.
         optimizer = torch.optim.SGD(ddp.parameters(), lr=1e-3) if method.argument == "auto" else None
-        options = {"wire": method.wire, "encrypt": method.encrypted, "optimizer": optimizer}
+        options = {"wire": method.wire, "encrypt": encrypted, "optimizer": optimizer}
+        # An older hook has fewer, and does without what they ask for.
+        known = inspect.signature(gradwire.torch.compress).parameters
+        options = {name: value for name, value in options.items() if name in known}
         return gradwire.torch.compress(ddp, method.argument, **options)
     if method.kind == "nothing":
         ddp.register_comm_hook(None, nothing)

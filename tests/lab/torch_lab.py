@@ -1,32 +1,33 @@
 #!/usr/bin/env python3
 """What a step of PyTorch's DDP takes over slow links, with its own hooks and with gradwire's; and what models learn with each.
 
-usage: torch_lab.py RESULTS.jsonl [--quick] [--only time|accuracy] [--models NAME,…] [--methods NAME,…] [--links NAME,…]
-                    [--ranks N,…] [--rounds N] [--steps N] [--limit MINUTES] [--core-hours HOURS]
+usage: torch_lab.py RESULTS.jsonl [--quick] [--old FOLDER] [--only time|accuracy] [--models NAME,…] [--methods NAME,…]
+                    [--links NAME,…] [--ranks N,…] [--rounds N] [--steps N] [--limit MINUTES] [--core-hours HOURS]
 
     time       seconds, CPU seconds and bytes of a step, on two and four hosts of the lab, at 100 and 1000 Mbit/s and without
                limit, in three rounds, in each of which the methods come in another order; compute alone is timed before and
-               behind each of them
+               behind each of them. At 100 Mbit/s a method of gradwire takes turns with itself encrypted, on two hosts, and,
+               with --old, with the hook of another gradwire: `pip install --no-deps --target FOLDER WHEEL` puts it into FOLDER.
+               A method that has to be as fast as one of PyTorch's takes turns with that one.
     accuracy   each method trains each model once on four hosts without limit, on data from GRADWIRE_DATA/data, for N steps if
                it is said; nothing is begun once HOURS of CPU time were used (8)
 
-What is compared stands in torch_plan.py. Each measurement is one line of RESULTS.jsonl; those that are there are not made
-again, so the program may be stopped and started at any time. With --limit it stops by itself. A line that was timed while
-other programs used the cores is kept, marked by what they used ("others"), and timed again by the next start.
-torch_report.py makes the table and the plot. --quick times few methods for moments, and fails if what it finds cannot be.
+Three rounds of times take an hour and three quarters, and end after two hours: what is missing then, the next start times.
+With --limit, all ends after so many minutes. What is compared stands in torch_plan.py. Each measurement is one line of
+RESULTS.jsonl; those that are there are not made again, so the program may be stopped and started at any time. A line that was
+timed while other programs used the cores is kept, marked by what they used ("others"), and timed again by the next start.
+torch_report.py makes the tables and the plot, and says which targets are met. --quick times few methods for moments, and fails
+if what it finds cannot be.
 
-Run it with a Python that has torch and gradwire: ./ci.sh python makes one in the user's cache folder. Needs root, cargo and
-libzmq, and what the lab needs (run.py).
+Run it with a Python that has torch and gradwire: ./ci.sh python makes one in the user's cache folder. Needs root, cargo, and
+what the lab needs (run.py), but no libzmq and no MPI.
 """
 
 import argparse
 import json
 import os
-import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import version
 from pathlib import Path
 
 # Importing leaves no files behind.
@@ -34,27 +35,29 @@ sys.dont_write_bytecode = True
 
 import programs
 import sandbox
-from network import Network
+from torch_cell import mean_of, time_cell
 from torch_plan import (
+    AUTO,
     DENSE,
     LINKS,
     METHODS,
     MODELS,
     MOST_OTHERS,
     NOTHING,
-    PATIENCE,
+    PLAIN,
     QUICK_METHODS,
     RANKS,
     ROUNDS,
     TIMED_SECONDS,
+    parties,
 )
+from torch_ranks import Hosts, machine, package_of
 
-HERE = Path(__file__).resolve().parent
-PORT = 29500
-DIGITS = 5
 ACCURACY_RANKS = 4
+# Times end after this, unless --limit says something else.
+TIMED_MINUTES = 120
 # Of a line, while it is measured.
-SHOWN = "processor model ranks link round method step compute cpu others evaluations error".split()
+SHOWN = "processor old model ranks link round method variant step compute cpu others evaluations error".split()
 
 
 class Results:
@@ -79,137 +82,35 @@ class Results:
         return sum(line.get("core_seconds", 0) for line in self.lines) / 3600
 
 
-class Ranks:
-    """Processes on the hosts of one network, that wait for what to do next."""
-
-    def __init__(self, count, rate):
-        self.count = count
-        self._network = Network(count, rate=rate)
-        self._processes = []
-        self._port = PORT
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._end()
-        self._network.__exit__()
-
-    def _start(self):
-        variables = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": variables}
-        for rank, host in enumerate(self._network.hosts):
-            command = [sys.executable, "-B", HERE / "torch_rank.py", rank, self.count]
-            self._processes.append(self._network.start(host, command, **pipes))
-
-    def _end(self):
-        """Ends the processes; returns the codes that they ended with."""
-        for process in self._processes:
-            process.kill()
-            process.communicate()
-        codes = [process.returncode for process in self._processes]
-        self._processes = []
-        return codes
-
-    def warm_up(self):
-        """Starts the processes, unless they have, and lets them read what they need."""
-        if not self._processes:
-            self.ask("time", model="resnet", method=DENSE, seconds=0)
-
-    def used_seconds(self):
-        """CPU seconds that the processes have used."""
-        return sum(map(used_seconds, self._processes))
-
-    def ask(self, what, **more):
-        """The answers of all ranks, or the error of the first that ended."""
-        if not self._processes:
-            self._start()
-        self._port += 1
-        for process in self._processes:
-            print(json.dumps({"what": what, "port": self._port, **more}), file=process.stdin, flush=True)
-        end = time.monotonic() + PATIENCE[what]
-        with ThreadPoolExecutor(self.count) as readers:
-            reading = [readers.submit(process.stdout.readline) for process in self._processes]
-            while time.monotonic() < end and not all(one.done() for one in reading):
-                time.sleep(0.02)
-                if any(one.done() and "error" in (one.result() or "error") for one in reading):
-                    break
-            silent = [rank for rank, one in enumerate(reading) if not one.done()]
-            late = silent if time.monotonic() >= end else []
-            if silent:
-                for process in self._processes:
-                    process.kill()
-            lines = [one.result() for one in reading]
-        answers = [json.loads(line) for line in lines if line]
-        errors = [answer["error"] for answer in answers if "error" in answer]
-        errors += [f"rank {rank}: no answer within {PATIENCE[what]} s" for rank in late]
-        if errors or len(answers) < self.count:
-            codes = self._end()
-            errors += [f"rank {rank} ended: {codes[rank]}" for rank, line in enumerate(lines) if not line and rank not in silent]
-            return [{"error": errors[0]}]
-        return answers
-
-
-def machine():
-    """What a measurement was made on, and with."""
-    processor = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
-    versions = {name: version(name) for name in ("torch", "gradwire")}
-    return {"kind": "machine", "processor": processor.partition(": ")[2], "cores": os.cpu_count(), **versions}
-
-
-def busy_seconds():
-    """CPU seconds that programs have used, of all cores; interrupts, which carry packets, left out."""
-    user, nice, system, *_ = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:])
-    return (user + nice + system) / os.sysconf("SC_CLK_TCK")
-
-
-def used_seconds(process):
-    """What one process has used of it, with the programs that it started and waited for: the Rust exchange is one."""
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-
-
-def mean_of(answers):
-    """Of all ranks; of what is no number, that of the first."""
-    found = {}
-    for name, first in answers[0].items():
-        is_number = isinstance(first, float | int)
-        value = sum(answer[name] for answer in answers) / len(answers) if is_number else first
-        found[name] = float(f"{value:.{DIGITS}g}") if is_number else value
-    return found
-
-
-def time_cell(results, ranks, key, seconds):
-    ranks.warm_up()
-    began, busy, used = time.monotonic(), busy_seconds(), ranks.used_seconds()
-    answers = ranks.ask("time", model=key["model"], method=key["method"], seconds=seconds)
-    line = {**key, **mean_of(answers)}
-    if "error" not in line:
-        own = ranks.used_seconds() - used
-        line["others"] = round(max(0.0, busy_seconds() - busy - own) / (time.monotonic() - began), 3)
-    results.add(line)
-
-
 def time_all(results, chosen, is_over):
     """Round by round, so that one that was stopped has measured everything equally often."""
     for turn in range(1, chosen.rounds + 1):
         for count in chosen.ranks:
             for link in chosen.links:
-                keys = [key for key in keys_of(chosen, turn, count, link) if not results.has(**key)]
-                if keys and not is_over():
-                    with Ranks(count, LINKS[link]) as ranks:
-                        for key in keys:
+                cells = [cell for cell in cells_of(chosen, turn, count, link) if not all(results.has(**key) for key in cell)]
+                if cells and not is_over():
+                    with Hosts(count, LINKS[link], chosen.old) as hosts:
+                        for cell in cells:
                             if not is_over():
-                                time_cell(results, ranks, key, chosen.seconds)
+                                time_cell(results, hosts, cell, chosen.seconds)
 
 
-def keys_of(chosen, turn, count, link):
-    """The methods in another order in each round."""
+def cells_of(chosen, turn, count, link):
+    """Of each model the methods, in another order in each round; a cell is what is timed in turns."""
     by = (turn - 1) * len(chosen.methods) // chosen.rounds
-    order = [*chosen.methods[by:], *chosen.methods[:by]]
     for model in chosen.models:
-        for method in order:
-            yield {"kind": "time", "model": model, "ranks": count, "link": link, "round": turn, "method": method}
+        place = {"kind": "time", "model": model, "ranks": count, "link": link, "round": turn}
+        for method in [*chosen.methods[by:], *chosen.methods[:by]]:
+            members = parties(method, count, link, chosen.old is not None, chosen.methods)
+            if members:
+                yield [{**place, "method": name, "variant": variant} for name, variant in members]
+
+
+def missing(results, chosen):
+    """How many cells are not timed."""
+    places = [(turn, count, link) for turn in range(1, chosen.rounds + 1) for count in chosen.ranks for link in chosen.links]
+    cells = [cell for place in places for cell in cells_of(chosen, *place)]
+    return sum(not all(results.has(**key) for key in cell) for cell in cells)
 
 
 def train_all(results, chosen, is_over):
@@ -220,8 +121,8 @@ def train_all(results, chosen, is_over):
             key = {"kind": "accuracy", "model": model, "method": method, "steps": chosen.steps or MODELS[model].steps}
             if results.has(**key) or is_over() or results.core_hours() >= chosen.core_hours:
                 continue
-            with Ranks(ACCURACY_RANKS, None) as ranks:
-                answers = ranks.ask("train", model=model, method=method, steps=key["steps"])
+            with Hosts(ACCURACY_RANKS, None) as hosts:
+                answers = hosts.ranks().ask("train", model=model, method=method, steps=key["steps"])
             line = {**key, "ranks": ACCURACY_RANKS, "lr": MODELS[model].lr, **mean_of(answers)}
             if "error" not in line:
                 line["core_seconds"] = round(sum(answer["core_seconds"] for answer in answers), 1)
@@ -232,7 +133,7 @@ def check_quick(results):
     """That the machinery measures, not how fast the machine is."""
     failed = [line for line in results.lines if "error" in line]
     assert not failed, failed
-    timed = [line for line in results.lines if line["kind"] == "time"]
+    timed = [line for line in results.lines if line["kind"] == "time" and line["variant"] == PLAIN]
     cells = {(line["model"], line["ranks"], line["link"]) for line in timed}
     for model, count, link in sorted(cells):
         lines = (line for line in timed if (line["model"], line["ranks"], line["link"]) == (model, count, link))
@@ -248,7 +149,7 @@ def check_cells(found, ring):
         assert line["step"] > 0 and line["compute"] > 0 and line["cpu"] > 0, line
         if METHODS[name].is_ours:
             assert 0 < line["frame"] <= line["sent"], line
-        most = {NOTHING: 0.01, DENSE: 1.2, "gradwire none": 1.2, "fp16": 0.7, "bf16": 0.7}.get(name, 0.5)
+        most = {NOTHING: 0.01, DENSE: 1.2, "gradwire none": 1.2, AUTO: 1.2}.get(name, 0.7 if "16" in name else 0.5)
         assert line["sent"] <= most * ring, f"{name} sends {line['sent']} bytes, more than {most} of a dense ring"
 
 
@@ -265,6 +166,7 @@ def parse(arguments):
     parser = argparse.ArgumentParser(usage=__doc__.partition("usage: ")[2].partition("\n\n")[0])
     parser.add_argument("results", type=Path)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--old", type=Path)
     parser.add_argument("--only", choices=["time", "accuracy"])
     parser.add_argument("--models", type=names(MODELS), default=[*MODELS])
     parser.add_argument("--methods", type=names(METHODS))
@@ -272,13 +174,16 @@ def parse(arguments):
     parser.add_argument("--ranks", type=names(RANKS))
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--steps", type=int)
-    parser.add_argument("--limit", type=float, default=float("inf"))
+    parser.add_argument("--limit", type=float)
     parser.add_argument("--core-hours", type=float, default=8)
     chosen = parser.parse_args(arguments)
     chosen.methods = chosen.methods or (QUICK_METHODS if chosen.quick else [*METHODS])
     chosen.links = chosen.links or ([next(iter(LINKS))] if chosen.quick else [*LINKS])
     chosen.ranks = chosen.ranks or (RANKS[:1] if chosen.quick else RANKS)
     chosen.rounds = chosen.rounds or (1 if chosen.quick else ROUNDS)
+    if chosen.old:
+        package_of(chosen.old)
+        chosen.old = chosen.old.resolve()
     chosen.seconds = 0.3 if chosen.quick else TIMED_SECONDS
     return chosen
 
@@ -287,17 +192,18 @@ def main():
     chosen = parse(sys.argv[1:])
     results, began = Results(chosen.results), time.monotonic()
 
-    def is_over():
-        return time.monotonic() - began > 60 * chosen.limit
+    def is_over(limit):
+        return time.monotonic() - began > 60 * limit
 
-    if not results.has(**machine()):
-        results.add(machine())
+    if not results.has(**machine(chosen.old)):
+        results.add(machine(chosen.old))
     if chosen.only != "accuracy":
-        time_all(results, chosen, is_over)
+        time_all(results, chosen, lambda: is_over(chosen.limit or TIMED_MINUTES))
+        print(f"{missing(results, chosen)} cells are not timed yet; the next start times them")
     if chosen.only == "accuracy" or not (chosen.only or chosen.quick):
         if "GRADWIRE_DATA" not in os.environ:
             sys.exit("accuracy needs GRADWIRE_DATA, the folder that holds data/")
-        train_all(results, chosen, is_over)
+        train_all(results, chosen, lambda: is_over(chosen.limit or float("inf")))
     if chosen.quick:
         check_quick(results)
     print(f"{time.monotonic() - began:.0f} s; {results.core_hours():.2f} core-hours of training in all")

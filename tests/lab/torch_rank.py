@@ -3,7 +3,8 @@
 usage: torch_rank.py RANK RANKS
 
 Reads what it is to do from the standard input, one JSON object a line, and answers each with one line: what it measured,
-or {"error": …}, after which it ends. All ranks are asked the same.
+or {"error": …}, after which it ends. All ranks are asked the same: to train, or to begin with a method, to take steps of it
+or of compute alone, and to end.
 """
 
 import faulthandler
@@ -27,22 +28,15 @@ from network import address
 from programs import EXCHANGE
 from torch.nn.parallel import DistributedDataParallel
 from torch_hooks import register
-from torch_plan import (
-    COMPUTE_STEPS,
-    FEWEST_STEPS,
-    METHODS,
-    MODELS,
-    MOST_STEPS,
-    PATIENCE,
-    WARM_UP_STEPS,
-    WARM_UP_STEPS_OF_OURS,
-)
+from torch_plan import COMPUTE_STEPS, METHODS, MODELS, PATIENCE
 
 # Different batches, gone through again and again.
 BATCHES = 8
 # Steps of the Rust exchange, and where its ranks listen.
 EXCHANGES = 30
 EXCHANGE_PORT = 27000
+# What the hook counts in seconds.
+PARTS = ("encode", "exchange", "decode", "exposed")
 CLIP = 5.0
 EVALUATIONS = 2
 # A rank says where it stands so long before it is killed for being late.
@@ -78,13 +72,17 @@ class Loop:
 
 
 class Counters:
-    """Of this process, all threads, and of its host."""
+    """Of this process, all threads, and of its host; and of the hook, where it is gradwire's."""
 
-    def __init__(self):
-        self.cpu, self.sent = time.process_time(), sent_bytes()
+    def __init__(self, hook):
+        # It waits for what the hook still does.
+        stats = hook.stats() if hook else None
+        self.all = {"cpu": time.process_time(), "sent": sent_bytes()}
+        if stats:
+            self.all |= {part: getattr(stats, f"{part}_seconds") for part in PARTS} | {"frame": stats.frame_bytes}
 
-    def since(self, before, steps):
-        return {"cpu": (self.cpu - before.cpu) / steps, "sent": (self.sent - before.sent) / steps}
+    def since(self, before):
+        return {name: value - before.all[name] for name, value in self.all.items()}
 
 
 def sent_bytes():
@@ -93,58 +91,66 @@ def sent_bytes():
     return int(line.split(":")[1].split()[8])
 
 
-def time_method(rank, ranks, model, method, seconds):
-    """A step with DDP and the method, and one of compute alone, before and behind."""
-    random = torch.Generator().manual_seed(rank)
-    batches = [torch_models.random_batch(model, random) for _ in range(BATCHES)]
-    alone = Loop(torch_models.make(model), batches)
-    ddp, hook = distributed(model, METHODS[method])
-    loop = Loop(ddp, batches)
-    alone.run(3)
-    compute = timed_alone(alone)
-    warm = loop.run(WARM_UP_STEPS_OF_OURS if hook else WARM_UP_STEPS)
-    is_choosing = METHODS[method].argument == "auto"
-    while is_choosing and hook.stats().choice is None:
-        loop.run(1)
-    warm = loop.run(1) if is_choosing else warm
-    steps = agreed(min(MOST_STEPS, max(FEWEST_STEPS, int(seconds / warm[-1]))))
-    counted = hook.stats() if hook else None
-    dist.barrier()
-    before = Counters()
-    took = loop.run(steps)
-    # Waits for what the hook still does.
-    now = hook.stats() if hook else None
-    dist.barrier()
-    found = Counters().since(before, steps)
-    if hook:
-        parts = ("encode", "exchange", "decode", "exposed")
-        found |= {part: seconds_of(now, counted, part) / steps for part in parts}
-        found |= {"frame": (now.frame_bytes - counted.frame_bytes) / steps, "advice": hook.advice, "choice": now.choice}
-        found["rust"] = exchange_seconds(ddp.module, METHODS[method].argument, rank, ranks)
-    behind = timed_alone(alone)
-    cpu = (compute["cpu"] + behind["cpu"]) / 2
-    compute = statistics.median(compute["steps"] + behind["steps"])
-    quarters = statistics.quantiles(took, n=4)
-    found |= {"step": quarters[1], "low": quarters[0], "high": quarters[2], "steps": steps}
-    if hook:
-        hook.close()
-    return found | {"compute": compute, "compute_cpu": cpu}
+class Timing:
+    """A model with DDP and a method, whose steps are taken in turns with those of other processes."""
+
+    def __init__(self, rank, ranks, model, method, encrypted):
+        self.rank, self.ranks, self.method = rank, ranks, METHODS[method]
+        random = torch.Generator().manual_seed(rank)
+        batches = [torch_models.random_batch(model, random) for _ in range(BATCHES)]
+        self.alone = Loop(torch_models.make(model), batches)
+        self.ddp, self.hook = distributed(model, self.method, encrypted)
+        self.loop = Loop(self.ddp, batches)
+
+    def begin(self):
+        """Seconds of a step, once all is warm."""
+        self.alone.run(3)
+        warm = self.loop.run(self.method.warm_up_steps)
+        while self.method.argument == "auto" and self.hook.stats().choice is None:
+            warm = self.loop.run(1)
+        return {"warm": warm[-1]}
+
+    def compute(self):
+        """Steps of compute alone, of all ranks side by side, without a word to one another."""
+        dist.barrier()
+        before = time.process_time()
+        steps = self.alone.run(COMPUTE_STEPS)
+        cpu = (time.process_time() - before) / COMPUTE_STEPS
+        dist.barrier()
+        return {"steps": steps, "cpu": cpu}
+
+    def steps(self, count, lead):
+        """Seconds of each of `count` steps, and what they used together, after `lead` steps that do not count."""
+        self.loop.run(lead)
+        dist.barrier()
+        before = Counters(self.hook)
+        took = self.loop.run(count)
+        used = Counters(self.hook)
+        dist.barrier()
+        return {"took": took, "used": used.since(before)}
+
+    def end(self, rust):
+        """With `rust`, times the Rust exchange of the same gradient, too."""
+        if not self.hook:
+            return {}
+        choice = getattr(self.hook.stats(), "choice", None)
+        found = {"advice": self.hook.advice, "choice": choice}
+        if rust:
+            found["rust"] = exchange_seconds(self.ddp.module, self.method.argument, self.rank, self.ranks)
+        self.hook.close()
+        return found
 
 
-def distributed(model, method):
+def distributed(model, method, encrypted=False):
     """A DDP model, and its hook."""
     made = torch_models.make(model)
     options = {"bucket_cap_mb": method.bucket_cap_mb, "gradient_as_bucket_view": bool(method.views_of)}
     ddp = DistributedDataParallel(made, broadcast_buffers=False, **options)
-    return ddp, register(ddp, method)
-
-
-def seconds_of(now, before, part):
-    return getattr(now, f"{part}_seconds") - getattr(before, f"{part}_seconds")
+    return ddp, register(ddp, method, encrypted)
 
 
 def exchange_seconds(model, spelling, rank, ranks):
-    """CPU seconds of a step of the Rust exchange with the same gradient, over ZeroMQ between the same hosts. None for codecs
+    """CPU seconds of a step of the Rust exchange with the same gradient, over TCP between the same hosts. None for codecs
     that send no frames."""
     if spelling == "auto":
         return None
@@ -158,27 +164,10 @@ def exchange_seconds(model, spelling, rank, ranks):
         tensors = ((name, *weights.shape) for name, weights in model.named_parameters())
         layout.write_text("\n".join(" ".join(map(str, tensor)) for tensor in tensors))
         gradient.write_bytes(torch.cat([weights.grad.flatten() for weights in model.parameters()]).numpy().tobytes())
-        endpoints = [f"tcp://{address(host)}:{EXCHANGE_PORT}" for host in range(1, ranks + 1)]
-        command = [os.environ[EXCHANGE], rank, EXCHANGES, spelling, layout, gradient, *endpoints]
+        addresses = [f"{address(host)}:{EXCHANGE_PORT}" for host in range(1, ranks + 1)]
+        command = [os.environ[EXCHANGE], rank, EXCHANGES, spelling, layout, gradient, *addresses]
         done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, check=True, timeout=60)
     return float(done.stdout)
-
-
-def timed_alone(loop):
-    """All ranks side by side, without a word to one another."""
-    dist.barrier()
-    before = time.process_time()
-    steps = loop.run(COMPUTE_STEPS)
-    cpu = (time.process_time() - before) / COMPUTE_STEPS
-    dist.barrier()
-    return {"steps": steps, "cpu": cpu}
-
-
-def agreed(number):
-    """The smallest of all ranks."""
-    smallest = torch.tensor(number)
-    dist.all_reduce(smallest, op=dist.ReduceOp.MIN)
-    return int(smallest)
 
 
 def train(rank, ranks, model, method, steps):
@@ -212,14 +201,35 @@ def evaluate(data, model):
         return data.evaluate(model)
 
 
-def answer(rank, ranks, asked):
-    what, port = asked.pop("what"), asked.pop("port")
-    where = f"tcp://{address(1)}:{port}"
-    dist.init_process_group("gloo", init_method=where, rank=rank, world_size=ranks, timeout=TIMEOUT)
-    found = {"time": time_method, "train": train}[what](rank, ranks, **asked)
-    dist.barrier()
-    dist.destroy_process_group()
-    return found
+class Answers:
+    """To what this rank is asked."""
+
+    def __init__(self, rank, ranks):
+        self.rank, self.ranks, self.timing = rank, ranks, None
+
+    def to(self, what, asked):
+        if what == "train":
+            self._meet(asked.pop("port"))
+            found = train(self.rank, self.ranks, **asked)
+            self._part()
+        elif what == "begin":
+            self._meet(asked.pop("port"))
+            self.timing = Timing(self.rank, self.ranks, **asked)
+            found = self.timing.begin()
+        else:
+            found = getattr(self.timing, what)(**asked)
+        if what == "end":
+            self.timing = None
+            self._part()
+        return found
+
+    def _meet(self, port):
+        where = f"tcp://{address(1)}:{port}"
+        dist.init_process_group("gloo", init_method=where, rank=self.rank, world_size=self.ranks, timeout=TIMEOUT)
+
+    def _part(self):
+        dist.barrier()
+        dist.destroy_process_group()
 
 
 def main():
@@ -232,11 +242,13 @@ def main():
     warnings.filterwarnings("ignore", message="gradwire: ")
     # Of a newer torch, whose other name torch 2.4 does not have.
     warnings.filterwarnings("ignore", message="`broadcast_buffers` is deprecated")
+    answers = Answers(rank, ranks)
     for line in sys.stdin:
         asked = json.loads(line)
-        faulthandler.dump_traceback_later(PATIENCE[asked["what"]] - DUMP_SECONDS)
+        what = asked.pop("what")
+        faulthandler.dump_traceback_later(PATIENCE[what] - DUMP_SECONDS)
         try:
-            found = answer(rank, ranks, asked)
+            found = answers.to(what, asked)
         except Exception as error:
             traceback.print_exc()
             print(json.dumps({"error": f"rank {rank}: {type(error).__name__}: {error}"[:300]}), flush=True)
