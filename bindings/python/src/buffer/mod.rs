@@ -116,8 +116,8 @@ impl Output {
     }
 
     pub(crate) fn f32s(&mut self) -> &mut [f32] {
-        // SAFETY: a float is any bits, and both constructors of values checked that these are floats; `of` checked
-        // that they may be written to.
+        // SAFETY: a float is any bits, and both constructors of values checked that these are floats; `of`
+        // checked that they may be written to.
         unsafe { self.0.slice_mut() }
     }
 
