@@ -293,7 +293,7 @@ fn unit(id: usize, spec: &Spec, tensor: &TensorRef<'_>) -> Unit {
 }
 
 impl Group {
-    /// Whether the memory keeps a residual of these tensors.
+    /// Whether the memory keeps anything of these tensors.
     #[must_use]
     pub fn keeps(&self) -> bool {
         self.spec.memory != MemoryChoice::None

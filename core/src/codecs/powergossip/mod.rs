@@ -24,7 +24,7 @@ const BOUND: f32 = f32::from_bits((127 + 88) << 23);
 /// step on, the columns of Q are made orthonormal, both ends send X·Q, and P becomes the difference of the
 /// two; in an odd round P is made orthonormal, they send Xᵀ·P, and Q becomes the difference. Then X moves by
 /// diffusion · weight · P·Qᵀ, and the higher rank by as much the other way. Factors are columns of r·n or r·m
-/// elements, so neither end ever has the other's parameters. Columns that are zero, as all are before the
+/// elements, so neither end ever has the other's matrices. Columns that are zero, as all are before the
 /// first step and where models are equal, are drawn anew, the same at both ends.
 ///
 /// A tensor of two or more dimensions is a matrix of `shape[0]` rows. If it has no more than r rows or r
@@ -127,7 +127,7 @@ impl PowerGossip {
             let is_whole = !unit.dense && (start..end) == whole;
             let matrix = if is_whole { self.matrix(tensor.shape, kept) } else { None };
             kept = matrix.as_ref().map_or(kept, |matrix| matrix.q.end);
-            (start < end).then_some(Block { range: start - unit.start..end - unit.start, matrix })
+            (start < end).then(|| Block { range: start - unit.start..end - unit.start, matrix })
         })
     }
 
