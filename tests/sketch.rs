@@ -4,7 +4,7 @@ use gradwire::codecs::{Sketch, SketchError};
 use gradwire::registry::{Law, LinearCodec};
 use gradwire::rounds::{LinearScratch, Payload, UnitStep};
 use gradwire::{Codec, Density, EncodeError, Grad, LayoutRef, Linear, Memory, Source, Spec, StepKey, Unit};
-use gradwire_tests::inputs::Input;
+use gradwire_tests::inputs::{Input, Words};
 use gradwire_tests::{gradients, naive, rounds, run::bits};
 use proptest::prelude::*;
 
@@ -276,6 +276,42 @@ fn a_spelling_says_what_a_key_allows() {
         ("sketch:error=workers,memory=state", "memory=state: this codec keeps no state of its own"),
     ] {
         assert_eq!(Spec::parse(spelling).unwrap_err().to_string(), says);
+    }
+}
+
+/// Heavy tails: a coordinate in the place number i has the magnitude 1/i. Each worker has a part of them.
+fn long_tails(workers: usize, d: usize) -> Vec<Vec<f32>> {
+    let mut words = Words::new(d as u64);
+    let mut values: Vec<f32> =
+        (1..=d).map(|i| if words.below(2) == 0 { 1.0 } else { -1.0 } / i as f32).collect();
+    (1..d).rev().for_each(|i| values.swap(i, words.below(i as u64 + 1) as usize));
+    let part = |rank: usize| {
+        let own = |(i, value): (usize, &f32)| if i % workers == rank { *value } else { 0.0 };
+        values.iter().enumerate().map(own).collect()
+    };
+    (0..workers).map(part).collect()
+}
+
+/// A row of 16·k columns finds a coordinate with a chance that does not depend on d; among more coordinates,
+/// more rows are needed to tell it from those that seem large.
+#[test]
+fn k_times_log_d_cells_find_the_k_largest_coordinates_of_the_sum() {
+    const K: usize = 32;
+    for (d, rows) in [(10_000, 5), (100_000, 7), (1_000_000, 9)] {
+        let grads = long_tails(3, d);
+        let recall = |rows: usize, cells: usize| {
+            let [density, share] = [K, cells].map(|part| part as f64 / d as f64);
+            let codec = sketch(&format!("sketch:density={density},cells={share},rows={rows},error=workers"));
+            let (layout, unit) = (LayoutRef::flat(d), Unit::whole(d));
+            let (mean, payloads) = rounds::mean(&codec, key(0), &layout, &unit, &grads);
+            assert_eq!(payloads, [cells]);
+            let best = naive::encode::largest(&naive::sketch::sum(&grads), K);
+            best.iter().filter(|&&at| mean[at] != 0.0).count() as f64 / K as f64
+        };
+        let cells = rows * 16 * K;
+        let found = recall(rows, cells);
+        assert!(found > 0.8, "{cells} cells for {d} coordinates find {found}");
+        assert!(recall(3, cells / 48 * 48) < found, "as many cells in three rows");
     }
 }
 

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
+use gradwire::registry::GossipCodec;
 use gradwire::rounds::{Edge, Gossip, RoundBuffers, Turn};
-use gradwire::{EncodeError, Layout, Source, StepKey, Unit, UnitPolicy};
+use gradwire::{Codec, EncodeError, Layout, Source, Spec, StepKey, Unit, UnitPolicy};
 use gradwire_transports::exchange::{Care, ExchangeError, Machine, Progress, Refusal, Setting};
 use gradwire_transports::gossip::{Mixed, Mixer, Topology};
 use gradwire_transports::inbox::InboxLimits;
@@ -30,23 +31,32 @@ fn layout() -> Layout {
 /// The codecs that gossip here.
 #[derive(Clone, Copy, Debug)]
 enum Method {
-    Dpsgd,
+    Listed(GossipCodec),
     Learned,
+}
+
+fn listed(spelling: &str) -> Method {
+    let Codec::Gossip(codec) = Spec::parse(spelling).unwrap().codec else { panic!("{spelling}: no gossip") };
+    Method::Listed(codec)
 }
 
 impl Method {
     fn mixer(self, topology: Topology) -> Mixer {
         match self {
-            Self::Dpsgd => Mixer::with_codec(gradwire::codecs::Dpsgd, UNITS, layout(), topology),
+            Self::Listed(codec) => {
+                let spec =
+                    Spec { codec: Codec::Gossip(codec), units: UNITS, ..Spec::parse("dpsgd").unwrap() };
+                Mixer::new(spec, layout(), topology).unwrap()
+            }
             Self::Learned => Mixer::with_codec(Learned, UNITS, layout(), topology),
         }
         .keeping_early(EARLY)
     }
 
-    fn codec(self) -> Box<dyn Gossip> {
+    fn codec(&self) -> &dyn Gossip {
         match self {
-            Self::Dpsgd => Box::new(gradwire::codecs::Dpsgd),
-            Self::Learned => Box::new(Learned),
+            Self::Listed(codec) => codec.rounds(),
+            Self::Learned => &Learned,
         }
     }
 }
@@ -282,10 +292,10 @@ impl Schedule {
         let (before, key) = (edges_of(&peer.mixer), key(step, peer.rank));
         let setting = Setting { rank: peer.rank, membership: members, is_fail_stop: !self.is_lossy };
         peer.mixer.begin(setting, key, now, by).unwrap();
-        let (edges, zeros) = (edges_of(&peer.mixer), vec![0; layout().len()]);
+        let edges = edges_of(&peer.mixer);
         for (neighbour, kept) in &edges {
-            let kept_before = before.get(neighbour).unwrap_or(&zeros);
-            assert_eq!(kept, kept_before, "{} and {neighbour}, in a changed membership", peer.rank);
+            let kept_before = before.get(neighbour).cloned().unwrap_or_else(|| vec![0; kept.len()]);
+            assert_eq!(*kept, kept_before, "{} and {neighbour}, in a changed membership", peer.rank);
         }
         let mut model = peer.model.clone();
         if is_bad {
@@ -578,7 +588,7 @@ fn mean_stays(models: Vec<(&Vec<f32>, &Vec<f32>)>) {
 }
 
 fn run(name: &str, method: Method, topology: Topology) {
-    let has_edges = matches!(method, Method::Learned);
+    let has_edges = !matches!(method, Method::Listed(GossipCodec::Dpsgd(_)));
     run_all(
         name,
         |seed| Schedule::new(method, topology, seed).run(),
@@ -590,23 +600,27 @@ fn run(name: &str, method: Method, topology: Topology) {
 }
 
 macro_rules! gossip {
-    ($($name:ident: $method:ident, $topology:ident;)*) => {
+    ($($name:ident: $method:expr, $topology:ident;)*) => {
         $(
             #[test]
             fn $name() {
-                run(stringify!($name), Method::$method, Topology::$topology);
+                run(stringify!($name), $method, Topology::$topology);
             }
         )*
     };
 }
 
 gossip! {
-    whole_models_around_a_ring: Dpsgd, Ring;
-    whole_models_on_a_torus: Dpsgd, Torus;
-    whole_models_between_all: Dpsgd, Complete;
-    whole_models_in_powers_of_two: Dpsgd, Exponential;
-    edges_with_memory_around_a_ring: Learned, Ring;
-    edges_with_memory_on_a_torus: Learned, Torus;
-    edges_with_memory_between_all: Learned, Complete;
-    edges_with_memory_in_powers_of_two: Learned, Exponential;
+    whole_models_around_a_ring: listed("dpsgd"), Ring;
+    whole_models_on_a_torus: listed("dpsgd"), Torus;
+    whole_models_between_all: listed("dpsgd"), Complete;
+    whole_models_in_powers_of_two: listed("dpsgd"), Exponential;
+    edges_with_memory_around_a_ring: Method::Learned, Ring;
+    edges_with_memory_on_a_torus: Method::Learned, Torus;
+    edges_with_memory_between_all: Method::Learned, Complete;
+    edges_with_memory_in_powers_of_two: Method::Learned, Exponential;
+    factors_around_a_ring: listed("powergossip:rank=1,iterations=2"), Ring;
+    factors_in_powers_of_two: listed("powergossip:rank=2"), Exponential;
+    beliefs_on_a_torus: listed("choco:density=0.3"), Torus;
+    beliefs_of_signs_between_all: listed("choco:density=1,values=sign,diffusion=0.2"), Complete;
 }

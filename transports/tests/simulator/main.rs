@@ -93,20 +93,27 @@ routes! { false =>
     ring_bf16: "none", AllReduce { wire: Bf16 }, 0.07;
     ring_of_two_rounds: "maxnorm:bits=6,unit=tensor", AllReduce { wire: F32 }, 1.0;
     ring_of_copies: "x:led:unit=tensor", AllReduce { wire: Bf16 }, 1e-5;
+    ring_of_a_leaders_coordinates: "sharedk:density=0.1,by=leader,unit=tensor", AllReduce { wire: F32 }, 1e-5;
+    ring_of_kept_sketches: "sketch:density=0.1,cells=0.4,rows=1,momentum=0.5", AllReduce { wire: F32 }, 4.0;
     tree: "randomk:density=0.3,unit=tensor", Tree { wire: F32 }, 1e-5;
     tree_of_copies: "x:led", Tree { wire: Bf16 }, 1e-5;
+    tree_of_sketched_coordinates: "sharedk:density=0.05,rows=1,columns=2", Tree { wire: F32 }, 1e-5;
     owners: "none", Owners { wire: F32 }, 1e-5;
     owners_with_memory: "randomk:density=0.3,unit=tensor", Owners { wire: F32 }, 1e-5;
     owners_of_two_rounds: "maxnorm:bits=6,unit=tensor", Owners { wire: Bf16 }, 1.0;
     owners_of_copies: "x:led:unit=tensor", Owners { wire: Bf16 }, 1e-5;
+    owners_of_sketches: "sketch:density=0.1,cells=0.4,rows=1,error=workers", Owners { wire: F32 }, 1e-5;
     native: "none", Native { wire: F32 }, 1e-5;
     native_with_memory: "randomk:density=0.3,unit=tensor", Native { wire: F32 }, 1e-5;
     native_of_two_rounds: "maxnorm:bits=6,unit=tensor", Native { wire: F32 }, 1.0;
     native_of_copies: "x:led", Native { wire: F32 }, 1e-5;
+    native_of_a_leaders_coordinates: "sharedk:density=0.1,by=leader", Native { wire: F32 }, 1e-5;
     served: "topk:density=0.2,unit=tensor", server("none"), 1e-5;
     served_by_groups: "v=none; topk:density=0.3,unit=tensor", server("topk:density=0.4"), 1e-5;
     served_copies: "x:led:unit=tensor", server("none"), 1e-5;
     served_rounds: "maxnorm:bits=4+8,unit=tensor", server("none"), 1.0;
+    served_coordinates: "sharedk:density=0.1,by=leader,unit=tensor", server("none"), 1e-5;
+    served_kept_sketches: "sketch:density=0.1,cells=0.4,rows=1,momentum=0.5", server("none"), 4.0;
     served_by_packets: "none:max_packet_bytes=64", server("none"), 1e-5;
 }
 
@@ -121,5 +128,6 @@ routes! { true =>
     added_sums_with_memory: "randomk:density=0.3,unit=tensor", Owners { wire: F32 }, 1e-5;
     added_sums_of_groups: "v=none; randomk:density=0.3,unit=tensor", Owners { wire: F32 }, 1e-5;
     added_copies: "x:led:unit=tensor", Owners { wire: F32 }, 1e-5;
+    added_coordinates: "sharedk:density=0.1,by=leader,unit=tensor", Owners { wire: F32 }, 1e-5;
     added_sums_of_two_rounds: "maxnorm:bits=6,unit=tensor", Owners { wire: Bf16 }, 1.0;
 }

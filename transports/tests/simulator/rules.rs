@@ -176,14 +176,19 @@ fn agree(schedule: &Schedule, ends: &[(Rank, &End)]) {
     }
     for (rank, end) in ends {
         if let Err(error) = &end.outcome {
-            let is_open = schedule.is_lossy
-                && match error {
-                    // The server can continue without this rank, and its answer may be lost or cut.
-                    _ if schedule.is_served => *rank != Rank(0),
-                    error => matches!(error, ExchangeError::Undecided { .. }),
-                };
+            let is_open = schedule.is_lossy && is_open(schedule.is_served, *rank, &end.outcome);
             assert!(is_open, "{} has a mean, and {rank} has none: {error}", means[0].0);
         }
+    }
+}
+
+/// Whether a rank failed in a step in which others may have a mean, where messages are lost.
+pub(crate) fn is_open<T>(is_served: bool, rank: Rank, outcome: &Result<T, ExchangeError>) -> bool {
+    match outcome {
+        Ok(_) => false,
+        // The server can continue without this rank, and its answer may be lost or cut.
+        Err(_) if is_served => rank != Rank(0),
+        Err(error) => matches!(error, ExchangeError::Undecided { .. }),
     }
 }
 
@@ -201,9 +206,10 @@ fn may_be_undecided(schedule: &Schedule, step: u64, rank: Rank, heard: &[(Rank, 
     (schedule.is_lossy || schedule.ends_with_failure) && misses_a_vote && !has_a_word
 }
 
-/// Sent + kept = residual + gradient. A step without a mean has sent nothing.
+/// Sent + kept = residual + gradient. A step without a mean has sent nothing, and taught nothing.
 fn conserves(schedule: &Schedule, rank: Rank, end: &End) {
-    let End { outcome, grad, before, after, .. } = end;
+    let End { outcome, grad, before, after, state, .. } = end;
+    assert!(outcome.is_ok() || state[0] == state[1], "{rank} has learned of a step that failed");
     let error = match outcome {
         Ok((_, report)) if report.contributors.contains(rank) => return,
         // The server did without this rank.

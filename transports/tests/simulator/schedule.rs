@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use gradwire::plan::{Plan, ToPlan};
 use gradwire::rules::Rules;
+use gradwire::state::MemoryChoice;
 use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey, Unit};
 use gradwire_transports::exchange::{
     Care, Exchange, ExchangeError, Machine, NewPart, PartState, Progress, Report, Route, Setting,
@@ -64,6 +65,8 @@ pub(crate) struct Peer {
     pub(crate) before: Vec<f32>,
     /// What a server kept of its means before the step.
     downlink: Vec<f32>,
+    /// What the codec kept beside the residual before the step.
+    state: Vec<u32>,
     pub(crate) stage: Stage,
     pub(crate) step: u64,
     by: u64,
@@ -93,6 +96,15 @@ impl Peer {
         let memory = self.exchange.downlink_memory();
         memory.map_or_else(|| vec![0.0; layout().len()], |memory| memory.residual().to_vec())
     }
+
+    /// The bits of the arrays that the codec keeps beside the residual.
+    fn state_now(&self) -> Vec<u32> {
+        let arrays = |memory: &Memory<'_>| -> Vec<u32> {
+            let names = memory.arrays().iter().map(|array| array.name);
+            names.flat_map(|name| memory.array(name).unwrap()).map(|value| value.to_bits()).collect()
+        };
+        self.memory.as_ref().map_or_else(Vec::new, arrays)
+    }
 }
 
 /// How a step ended at a rank.
@@ -103,6 +115,8 @@ pub(crate) struct End {
     pub(crate) after: Vec<f32>,
     /// What a server kept of its means before and after the step.
     pub(crate) downlink: [Vec<f32>; 2],
+    /// What the codec kept beside the residual before and after the step.
+    pub(crate) state: [Vec<u32>; 2],
     pub(crate) given: Vec<Option<Vec<u32>>>,
     /// How many votes and words it had been given by then.
     pub(crate) heard: usize,
@@ -166,7 +180,9 @@ impl Schedule {
         };
         let (quorum, waits) = (draws.below(u64::from(world) + 1) as usize, 50 + draws.below(5_000));
         let mut keeps = vec![false; layout().len()];
-        plan.units().iter().for_each(|unit| keeps[unit.range()].fill(plan.group_of(unit).keeps()));
+        let has_only_state = Spec::parse(case.rules).is_ok_and(|spec| spec.memory == MemoryChoice::State);
+        let keeps_all = |unit| plan.group_of(unit).keeps() && !has_only_state;
+        plan.units().iter().for_each(|unit| keeps[unit.range()].fill(keeps_all(unit)));
         let peers = (0..world).map(|rank| {
             let mut exchange =
                 Exchange::new(case.plan(), layout(), case.route.clone()).unwrap().keeping_early(EARLY);
@@ -195,6 +211,7 @@ impl Schedule {
                 mean,
                 before,
                 downlink: Vec::new(),
+                state: Vec::new(),
                 stage,
                 step: 0,
                 by: 0,
@@ -363,7 +380,7 @@ impl Schedule {
         }
         peer.before =
             peer.memory.as_ref().map_or_else(|| vec![0.0; len], |memory| memory.residual().to_vec());
-        peer.downlink = peer.kept_of_means();
+        (peer.downlink, peer.state) = (peer.kept_of_means(), peer.state_now());
         let membership = Membership { epoch: 0, ranks };
         let setting = Setting { rank: peer.rank, membership, is_fail_stop: !self.is_lossy };
         let by = now.saturating_add(patience);
@@ -503,11 +520,14 @@ impl Schedule {
         let (grad, before) = (std::mem::take(&mut peer.grad), std::mem::take(&mut peer.before));
         let (given, heard) = (std::mem::take(&mut peer.given), peer.heard.len());
         let downlink = [std::mem::take(&mut peer.downlink), peer.kept_of_means()];
-        peer.ends.push(End { outcome, grad, before, after, downlink, given, heard });
+        let state = [std::mem::take(&mut peer.state), peer.state_now()];
+        // It has not what others may have learned of the mean, and all need the same.
+        let is_behind = !state[0].is_empty() && rules::is_open(self.is_served, peer.rank, &outcome);
+        peer.ends.push(End { outcome, grad, before, after, downlink, state, given, heard });
         peer.step += 1;
         let is_broken = peer.breaks_after == Some(0);
         let has_failed = is_broken || peer.ends.last().is_some_and(|end| end.outcome.is_err());
-        let leaves = self.ends_with_failure && has_failed;
+        let leaves = self.ends_with_failure && has_failed || is_behind;
         peer.stage = if peer.step == self.steps || leaves {
             Stage::Over
         } else {

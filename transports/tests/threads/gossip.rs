@@ -21,7 +21,11 @@ fn layout() -> Layout {
 }
 
 fn model(rank: u32) -> Vec<f32> {
-    let stream: Stream = StepKey { seed: 5, step: 0, source: Source::Rank(rank) }.stream(0);
+    drawn(5, rank)
+}
+
+fn drawn(seed: u64, rank: u32) -> Vec<f32> {
+    let stream: Stream = StepKey { seed, step: 0, source: Source::Rank(rank) }.stream(0);
     (0..layout().len() as u64).map(|i| stream.u64_at(i) as i32 as f32 / 1e9).collect()
 }
 
@@ -35,17 +39,20 @@ fn mixer(spelling: &str, topology: Topology) -> Mixer {
 
 /// Every rank's model after `steps`, and what it said of the last one.
 fn mixed(world: u32, topology: Topology, steps: u64) -> Vec<(Vec<f32>, Mixed)> {
-    let run = move |mut transport: LocalTransport| {
-        let rank = transport.rank().0;
-        let (mut mixer, mut model) = (mixer("dpsgd", topology), model(rank));
+    mixed_from((0..world).map(model).collect(), topology, steps)
+}
+
+fn mixed_from(models: Vec<Vec<f32>>, topology: Topology, steps: u64) -> Vec<(Vec<f32>, Mixed)> {
+    let run = move |mut transport: LocalTransport, mut model: Vec<f32>| {
+        let (rank, mut mixer) = (transport.rank().0, mixer("dpsgd", topology));
         let mut last = None;
         for step in 1..=steps {
             last = mixer.mix(&mut transport, key(rank, step), &mut model, Deadline::after(PATIENCE)).ok();
         }
         (model, last.unwrap())
     };
-    let threads: Vec<_> =
-        local::world(world).into_iter().map(|transport| thread::spawn(move || run(transport))).collect();
+    let ends = local::world(models.len() as u32).into_iter().zip(models);
+    let threads: Vec<_> = ends.map(|(end, model)| thread::spawn(move || run(end, model))).collect();
     threads.into_iter().map(|thread| thread.join().unwrap()).collect()
 }
 
@@ -93,22 +100,48 @@ fn models_move_as_defined_bit_for_bit() {
     }
 }
 
+/// The eigenvectors of the mixing matrix, each with its eigenvalue: waves of every frequency over the graph,
+/// cos + sin, so that they are real. The first is the mean.
+fn waves(topology: Topology, world: usize) -> Vec<(f64, Vec<f64>)> {
+    let is_grid = topology == Topology::Torus;
+    let rows = (1..=world.isqrt()).rev().find(|rows| is_grid && world.is_multiple_of(*rows)).unwrap_or(1);
+    let columns = world / rows;
+    let near = topology.neighbours(world, 0);
+    let wave = |number: usize| {
+        let turns = |at: usize| {
+            let down = (number / columns * (at / columns)) as f64 / rows as f64;
+            let across = (number % columns * (at % columns)) as f64 / columns as f64;
+            std::f64::consts::TAU * (down + across)
+        };
+        let sum = 1.0 + near.iter().map(|at| turns(*at).cos()).sum::<f64>();
+        let heights = (0..world).map(|at| turns(at).cos() + turns(at).sin());
+        (sum / (1.0 + near.len() as f64), heights.collect())
+    };
+    (0..world).map(wave).collect()
+}
+
+/// The mean stays, and each wave of the differences decays by its eigenvalue.
 #[test]
-fn the_mean_stays_and_the_models_meet() {
-    for (topology, world, steps, shrinks_to) in [
-        // The second eigenvalue is (1 + 2·cos(2π/8))/3 = 0.805: 0.013 after 20 steps.
-        (Topology::Ring, 8, 20, 0.02),
-        // (3 + 2·cos(2π/3))/5 = 0.4: 1e-4 after 10 steps.
-        (Topology::Torus, 9, 10, 2e-4),
-        (Topology::Complete, 5, 1, 1e-6),
-    ] {
-        let before: Vec<Vec<f32>> = (0..world).map(model).collect();
-        let after: Vec<Vec<f32>> =
-            mixed(world, topology, steps).into_iter().map(|(model, _)| model).collect();
-        assert!(spread(&after) <= shrinks_to * spread(&before), "{topology:?}: {}", spread(&after));
-        for i in 0..layout().len() {
-            let mean = |models: &[Vec<f32>]| models.iter().map(|model| f64::from(model[i])).sum::<f64>();
-            assert!((mean(&before) - mean(&after)).abs() < 1e-5, "{topology:?}: coordinate {i}");
+fn the_mean_stays_and_differences_decay_by_the_eigenvalues_of_the_graph() {
+    for (seed, topology) in (0..3).flat_map(|seed| TOPOLOGIES.map(|topology| (seed, topology))) {
+        for world in 1..=12 {
+            let (before, steps) =
+                ((0..world).map(|rank| drawn(seed, rank)).collect::<Vec<_>>(), 1 + 4 * seed);
+            let after: Vec<_> =
+                mixed_from(before.clone(), topology, steps).into_iter().map(|(model, _)| model).collect();
+            for (at, (eigenvalue, wave)) in waves(topology, world as usize).iter().enumerate() {
+                assert!(if at == 0 { *eigenvalue == 1.0 } else { *eigenvalue < 1.0 - 1e-3 });
+                for i in 0..layout().len() {
+                    let share = |models: &[Vec<f32>]| {
+                        models.iter().zip(wave).map(|(model, w)| f64::from(model[i]) * w).sum::<f64>()
+                    };
+                    let off = share(&after) - eigenvalue.powi(steps as i32) * share(&before);
+                    assert!(
+                        off.abs() < 1e-5,
+                        "{topology:?} of {world}, seed {seed}: wave {at} at {i}: {off}"
+                    );
+                }
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A server that reduces the payloads of linear codecs, round by round.
 
+use std::ops::Range;
 use std::thread;
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use crate::common::led;
 const STEPS: u64 = 5;
 /// In this step the last rank has no gradient.
 const BAD: u64 = 2;
-const CODECS: [&str; 8] = [
+const FETCH_SGD: &str = "sketch:density=0.05,momentum=0.9";
+const CODECS: [&str; 11] = [
     "powersgd:rank=2",
     "powersgd:rank=1,unit=tensor",
     "maxnorm:bits=4+8,unit=tensor",
@@ -23,6 +25,9 @@ const CODECS: [&str; 8] = [
     "sharedk:density=0.1,by=leader,unit=tensor",
     "sharedk:density=0.05,by=leader,lowpass=0.25",
     "sharedk:density=0.05,feedback=ef21,momentum=0.5,unit=tensor",
+    FETCH_SGD,
+    "sketch:density=0.05,error=workers,unit=tensor",
+    "sketch:density=0.05,moments=amsgrad",
     "x:led",
 ];
 
@@ -51,6 +56,10 @@ fn bits(values: &[f32]) -> Vec<u32> {
 type Seen = (Result<Vec<u32>, ExchangeError>, Vec<u32>);
 
 fn run(mut transport: LocalTransport, spelling: &str, route: Route) -> Vec<Seen> {
+    steps(&mut transport, spelling, route, 0..STEPS)
+}
+
+fn steps(transport: &mut LocalTransport, spelling: &str, route: Route, steps: Range<u64>) -> Vec<Seen> {
     led::spec("x:led");
     let (spec, layout, rank) = (Spec::parse(spelling).unwrap(), layout(), transport.rank().0);
     let is_last = transport.membership().world() as u32 == rank + 1;
@@ -62,18 +71,23 @@ fn run(mut transport: LocalTransport, spelling: &str, route: Route) -> Vec<Seen>
         if is_last && step == BAD {
             grad[layout.len() - 1] = f32::INFINITY;
         }
-        let done = exchange.start(&mut transport, key(rank, step), Grad::F32(&grad), memory.as_mut(), by);
-        let done = done.and_then(|()| exchange.finish(&mut transport, &mut mean, memory.as_mut(), by));
+        let done = exchange.start(transport, key(rank, step), Grad::F32(&grad), memory.as_mut(), by);
+        let done = done.and_then(|()| exchange.finish(transport, &mut mean, memory.as_mut(), by));
         if let Ok(report) = &done {
             assert_eq!(report.contributors.len(), transport.membership().world());
         }
-        let kept = memory.iter().flat_map(|memory| bits(memory.residual())).collect();
-        (done.map(|_| bits(&mean)), kept)
+        (done.map(|_| bits(&mean)), memory.as_ref().map_or_else(Vec::new, kept))
     };
-    (0..STEPS).map(&mut step).collect()
+    steps.map(&mut step).collect()
 }
 
-fn on_threads(world: usize, work: impl Fn(LocalTransport) -> Vec<Seen> + Sync) -> Vec<Vec<Seen>> {
+/// The residual and all arrays.
+fn kept(memory: &Memory<'_>) -> Vec<u32> {
+    let arrays = memory.arrays().iter().map(|array| memory.array(array.name).unwrap());
+    [memory.residual()].into_iter().chain(arrays).flat_map(bits).collect()
+}
+
+fn on_threads<T: Send>(world: usize, work: impl Fn(LocalTransport) -> T + Sync) -> Vec<T> {
     thread::scope(|scope| {
         let spawn = |end| {
             let work = &work;
@@ -117,6 +131,33 @@ fn any_rank_can_serve_and_all_have_the_same_mean() {
             assert!(seen.iter().all(|of_rank| of_rank[step].0 == of_first.0), "{spelling}, step {step}");
         }
     }
+}
+
+/// The rank that serves trains too, so it has one gradient, its own. Sums of cells are exact here, so their
+/// order does not matter.
+#[test]
+fn a_server_of_fetch_sgd_gets_and_returns_cells_alone_and_ends_as_ranks_of_a_ring_do() {
+    let (cells, world, held) = (80, 4, BAD + 1..BAD + 5);
+    let [ring, served] = [Route::AllReduce { wire: Wire::F32 }, served_by(0)].map(|route| {
+        on_threads(world, |mut end| {
+            let seen = steps(&mut end, FETCH_SGD, route.clone(), held.clone());
+            (seen, end.counters())
+        })
+    });
+    for ((ring, _), (served, _)) in ring.iter().zip(&served) {
+        assert_eq!(ring, served);
+        for (_, kept) in served {
+            let (residual, sketches) = kept.split_at(layout().len());
+            assert!(residual.iter().all(|kept| *kept == 0));
+            assert!(sketches.len() < layout().len(), "of the error and of the momentum, together");
+        }
+    }
+    let (messages, moved) = (held.count() * (world - 1), served[0].1);
+    // Beside the cells: what they are and the version, or who took part and the version.
+    let [from_workers, to_workers] = [1 + 4 * cells + 1, 4 + 4 * world + 4 * cells + 1];
+    let traffic = |bytes: usize| (messages as u64, (messages * bytes) as u64);
+    assert_eq!((moved.down.messages, moved.down.payload_bytes), traffic(from_workers));
+    assert_eq!((moved.up.messages, moved.up.payload_bytes), traffic(to_workers));
 }
 
 #[test]

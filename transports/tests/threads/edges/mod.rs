@@ -22,9 +22,17 @@ fn layout() -> Layout {
 /// What each rank has: its model, and the factors of its edges.
 type State = (Vec<f32>, Vec<(Rank, Vec<f32>)>);
 
+const TOPOLOGIES: [Topology; 4] =
+    [Topology::Ring, Topology::Torus, Topology::Complete, Topology::Exponential];
+
 fn fresh(world: u32) -> Vec<State> {
+    drawn(5, world)
+}
+
+/// Models without any edges yet.
+fn drawn(seed: u64, world: u32) -> Vec<State> {
     let model = |rank| {
-        let stream = StepKey { seed: 5, step: 0, source: Source::Rank(rank) }.stream(0);
+        let stream = StepKey { seed, step: 0, source: Source::Rank(rank) }.stream(0);
         (0..layout().len() as u64).map(|at| stream.u64_at(at) as i32 as f32 / 1e9).collect()
     };
     (0..world).map(|rank| (model(rank), Vec::new())).collect()
@@ -69,6 +77,15 @@ fn spread(models: &[Vec<f64>]) -> f64 {
         models.iter().map(|model| (model[at] - mean).powi(2)).sum::<f64>()
     });
     (squares.sum::<f64>() / (len * models.len()) as f64).sqrt()
+}
+
+/// Every coordinate of the mean is where it was, within rounding.
+fn assert_mean_stays(begun: &[Vec<f64>], ended: &[Vec<f64>], what: &str) {
+    for at in 0..layout().len() {
+        let sum = |models: &[Vec<f64>]| models.iter().map(|model| model[at]).sum::<f64>();
+        let moved = (sum(begun) - sum(ended)).abs();
+        assert!(moved < 1e-4, "{what}: coordinate {at} moved by {moved}");
+    }
 }
 
 fn wide(states: &[State]) -> Vec<Vec<f64>> {
