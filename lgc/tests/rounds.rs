@@ -11,7 +11,17 @@ use gradwire_transports::collective::Wire;
 use gradwire_transports::exchange::{Exchange, Route, ServerOptions};
 use gradwire_transports::{Deadline, Transport, local};
 
-const WORKERS: u32 = 3;
+const WORKERS: u32 = USUAL.workers;
+
+/// Who trains, and on what.
+#[derive(Clone, Copy, Debug)]
+struct World {
+    workers: u32,
+    rows: usize,
+    seed: u64,
+}
+
+const USUAL: World = World { workers: 3, rows: 25, seed: 0 };
 
 fn spec(spelling: &str) -> Spec {
     static ONCE: Once = Once::new();
@@ -20,7 +30,7 @@ fn spec(spelling: &str) -> Spec {
 }
 
 fn layout() -> Layout {
-    Layout::packed([("w", vec![25, 26]), ("b", vec![9])]).unwrap()
+    USUAL.layout()
 }
 
 fn uniform(seed: u64, step: u64, at: usize) -> f32 {
@@ -28,10 +38,21 @@ fn uniform(seed: u64, step: u64, at: usize) -> f32 {
     (stream.u64_at(at as u64) >> 40) as f32 / (1u64 << 24) as f32 - 0.5
 }
 
-/// Most of it is the same at all workers, which differ by some noise.
 fn gradient(rank: u32, step: u64) -> Vec<f32> {
-    let value = |at: usize| uniform(1, step, at).powi(3) + 0.01 * uniform(2 + u64::from(rank), step, at);
-    (0..layout().len()).map(value).collect()
+    USUAL.gradient(rank, step)
+}
+
+impl World {
+    fn layout(self) -> Layout {
+        Layout::packed([("w", vec![self.rows, 26]), ("b", vec![9])]).unwrap()
+    }
+
+    /// Most of it is the same at all workers, which differ by some noise.
+    fn gradient(self, rank: u32, step: u64) -> Vec<f32> {
+        let draw = |number: u64, at| uniform(1000 * self.seed + number, step, at);
+        let value = |at: usize| draw(1, at).powi(3) + 0.01 * draw(2 + u64::from(rank), at);
+        (0..self.layout().len()).map(value).collect()
+    }
 }
 
 /// What one rank has after a step.
@@ -62,17 +83,21 @@ fn save(memory: &Memory<'_>, layout: &LayoutRef<'_>) -> Vec<u8> {
 
 /// All steps of all ranks: `[rank][step]`.
 fn run(spelling: &str, route: &Route, events: &[Event]) -> Vec<Vec<After>> {
-    let (spec, layout) = (spec(spelling), layout());
+    run_in(USUAL, spelling, route, events)
+}
+
+fn run_in(world: World, spelling: &str, route: &Route, events: &[Event]) -> Vec<Vec<After>> {
+    let (spec, layout) = (spec(spelling), world.layout());
     let one = |mut transport: local::LocalTransport| {
         let rank = transport.rank().0;
         let mut memory = Memory::for_spec(&spec, &layout.as_ref()).unwrap();
         let mut exchange = Exchange::new(spec, layout.clone(), route.clone()).unwrap();
         let by = Deadline::after(Duration::from_secs(60));
         let step = |(step, event): (u64, &Event)| {
-            let mut grad = gradient(rank, step);
+            let mut grad = world.gradient(rank, step);
             match event {
-                Event::Broken if rank == WORKERS - 1 => *grad.last_mut().unwrap() = f32::NAN,
-                Event::Forgets if rank == WORKERS - 1 => memory.clear(),
+                Event::Broken if rank == world.workers - 1 => *grad.last_mut().unwrap() = f32::NAN,
+                Event::Forgets if rank == world.workers - 1 => memory.clear(),
                 Event::Resumes => {
                     let saved = save(&memory, &layout.as_ref());
                     memory = Memory::for_spec(&spec, &layout.as_ref()).unwrap();
@@ -94,7 +119,7 @@ fn run(spelling: &str, route: &Route, events: &[Event]) -> Vec<Vec<After>> {
     };
     thread::scope(|scope| {
         let spawn = |end| scope.spawn(|| one(end));
-        let threads: Vec<_> = local::world(WORKERS).into_iter().map(spawn).collect();
+        let threads: Vec<_> = local::world(world.workers).into_iter().map(spawn).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
 }
@@ -115,28 +140,55 @@ fn plain() -> Vec<Event> {
     vec![Event::Nothing; 50]
 }
 
+/// Runs all steps, and returns how many were decoded.
+fn assert_adds_up(world: World, spelling: &str, events: &[Event]) -> f32 {
+    let ranks = run_in(world, spelling, &all_reduce(), events);
+    let len = world.layout().len();
+    let mut kept = vec![vec![0.0; len]; ranks.len()];
+    for step in 0..events.len() {
+        let mean = ranks[0][step].mean.as_ref().unwrap();
+        let grads: Vec<_> = (0..world.workers).map(|rank| world.gradient(rank, step as u64)).collect();
+        for at in 0..len {
+            let p = kept.iter().zip(&grads).map(|(kept, grad)| f64::from(kept[at]) + f64::from(grad[at]));
+            let expected: f64 = p.sum();
+            let now: f64 = ranks.iter().map(|rank| f64::from(rank[step].residual[at])).sum();
+            let found = now + f64::from(world.workers) * f64::from(mean[at]);
+            let what = format!("{spelling}, {world:?}, step {step}, {at}");
+            assert!((found - expected).abs() < 2e-5, "{what}: {found}, {expected}");
+        }
+        kept = ranks.iter().map(|rank| rank[step].residual.clone()).collect();
+    }
+    ranks[0].last().unwrap().counts[0].decoded
+}
+
 #[test]
 fn what_is_sent_and_what_all_workers_keep_add_up() {
     for spelling in [QUICK, APART, "x:lgc:top=0.1,dense_steps=2,train_steps=40,order=index"] {
-        let ranks = run(spelling, &all_reduce(), &plain());
-        let mut kept = vec![vec![0.0; layout().len()]; WORKERS as usize];
-        for step in 0..plain().len() {
-            let mean = ranks[0][step].mean.as_ref().unwrap();
-            for at in 0..layout().len() {
-                let p = |rank: u32| {
-                    f64::from(kept[rank as usize][at]) + f64::from(gradient(rank, step as u64)[at])
-                };
-                let expected: f64 = (0..WORKERS).map(p).sum();
-                let now: f64 = ranks.iter().map(|rank| f64::from(rank[step].residual[at])).sum();
-                let found = now + f64::from(WORKERS) * f64::from(mean[at]);
-                assert!(
-                    (found - expected).abs() < 2e-5,
-                    "{spelling}, step {step}, {at}: {found}, {expected}"
-                );
-            }
-            kept = ranks.iter().map(|rank| rank[step].residual.clone()).collect();
-        }
+        assert_adds_up(USUAL, spelling, &plain());
     }
+}
+
+#[test]
+fn it_adds_up_with_any_workers_lengths_and_settings() {
+    let mut decoded = 0.0;
+    for seed in 1..=12 {
+        let below = |at: usize, bound: u64| ((uniform(99, seed, at) + 0.5) * bound as f32) as u64;
+        let world = World { workers: 1 + below(0, 5) as u32, rows: 25 + below(1, 12) as usize, seed };
+        let decoders = if seed % 2 == 0 { world.workers } else { 0 };
+        let spelling = format!(
+            "x:lgc:top={},dense_steps={},train_steps={},gate={},order={},unit={},decoders={decoders}",
+            ["0.1", "0.13", "0.2"][below(2, 3) as usize],
+            below(3, 3),
+            1 + below(4, 8),
+            ["0.5", "0.99"][below(5, 2) as usize],
+            ["value", "index"][below(6, 2) as usize],
+            ["model", "tensor"][below(7, 2) as usize],
+        );
+        let events: Vec<_> =
+            (0..14u64).map(|step| if step == seed { Event::Resumes } else { Event::Nothing }).collect();
+        decoded += assert_adds_up(world, &spelling, &events);
+    }
+    assert!(decoded > 20.0, "{decoded} steps were decoded");
 }
 
 #[test]

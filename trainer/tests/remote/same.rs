@@ -61,7 +61,10 @@ fn a_server_and_three_workers_end_with_the_parameters_of_the_run_in_one_process(
         ("sketch:moments=amsgrad", "sgd", "none"),
         ("powersgd:rank=2", "sgd", "none"),
         ("sharedk:density=0.05", "sgd", "none"),
+        ("sharedk:density=0.05,by=leader", "sgd", "none"),
         ("sharedk:density=0.05,feedback=ef21", "sgd", "none"),
+        ("maxnorm:bits=4+8", "sgd", "none"),
+        ("maxnorm:bits=4,density=0.1", "sgd", "none"),
     ];
     for (codec, optimizer, downlink) in cases {
         let run = ["--codec", codec, "--optimizer", optimizer, "--steps", "40", "--downlink", downlink];
