@@ -57,12 +57,13 @@ def train(rank: int, world: int, slow: int, codec: str) -> tuple[float, float]:
     model = nn.Linear(COUNT, 1, bias=False)
     parallel = ddp(model, bucket_cap_mb=None)
     hook = gradwire.torch.compress(parallel, codec, timeout=TIMEOUT, encrypt=False, check_every=0)
-    for step in range(2):
+    for _ in range(2):
         started = time.monotonic()
         model.zero_grad()
         parallel(torch.full((1, COUNT), 1.0 + rank)).sum().backward()
     gradient = model.weight.grad
-    assert gradient is not None and bool((gradient == gradient[0, 0]).all())
+    assert gradient is not None
+    assert bool((gradient == gradient[0, 0]).all())
     hook.close()
     return time.monotonic() - started, float(gradient[0, 0])
 
