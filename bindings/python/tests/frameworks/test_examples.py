@@ -24,7 +24,7 @@ def last_line(example: str, folder: Path, *arguments: str) -> tuple[float, int, 
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=500,
         preexec_fn=end_with_parent,
     )
     assert ran.returncode == 0, ran.stderr
