@@ -120,5 +120,5 @@ def test_a_host_may_join_and_die(tmp_path: Path) -> None:
     # That a host joins is not counted by torchrun, that the other one is lost is.
     assert list(dict.fromkeys(one[1:] for one in seen)) == [(1, 0), (2, 0), (1, 1)]
     for (before, *of_it), (step, *of_other) in pairwise(seen):
-        # Where ranks are started again they may repeat the step that not all had saved.
-        assert step == before + 1 if of_it == of_other else 0 <= before + 1 - step <= 1, seen
+        # Where ranks are started again, a step that not all had saved is repeated, and one that all had may not stand here.
+        assert step - before in ((1,) if of_it == of_other else (0, 1, 2)), seen
