@@ -121,3 +121,23 @@ impl<'g> Rounds<'g> {
         sent
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec_cli::parse_spec;
+
+    #[test]
+    fn rounds_are_those_of_the_codec() {
+        for (codec, expected) in [
+            ("topk:density=0.01", 1),
+            ("randomk:density=0.01", 1),
+            ("sketch:density=0.01", 1),
+            ("powersgd:rank=2", 2),
+            ("sharedk:density=0.01,by=sketch", 2),
+            ("sharedk:density=0.01,by=leader", 3),
+        ] {
+            assert_eq!(rounds(parse_spec(codec).unwrap()).unwrap(), expected, "{codec}");
+        }
+    }
+}

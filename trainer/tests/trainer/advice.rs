@@ -275,3 +275,22 @@ fn a_recorded_run_is_replayed_on_other_clusters() {
     let above = refusal_in(folder.path(), &["simulate", ".", "--cluster", "lan.toml"]);
     assert_eq!(above, ".: not a run, but a folder of runs: ./run");
 }
+
+/// Over links so slow that decoding is nothing beside them. Frames of two-bit values are a third as long.
+#[test]
+fn a_replay_sums_values_of_few_bits_as_f32() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("slow.toml"), "workers = 4\ngbps = 0.00001\n").unwrap();
+    let [(gathered, summed), (gathered_few, summed_few)] = ["", ",values=q2"].map(|values| {
+        let codec = format!("topk:density=0.1{values}");
+        let run = ["train", "--codec", &codec, "--steps", "2", "--hidden", "16", "--out", &codec];
+        assert!(trainer(folder.path(), &run).status.success());
+        let exchange_ms = |exchange: &str| {
+            let asked = ["simulate", &codec, "--cluster", "slow.toml", "--exchange", exchange, "--json"];
+            lines(&trainer(folder.path(), &asked))[0]["outcome"]["exchange_ms"].as_f64().unwrap()
+        };
+        (exchange_ms("all-gather"), exchange_ms("sparse"))
+    });
+    assert!(gathered_few < 0.5 * gathered, "{gathered_few} {gathered}");
+    assert!(summed_few > 0.9 * summed, "{summed_few} {summed}");
+}
