@@ -29,10 +29,6 @@ fn spec(spelling: &str) -> Spec {
     Spec::parse(spelling).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn layout() -> Layout {
-    USUAL.layout()
-}
-
 fn uniform(seed: u64, step: u64, at: usize) -> f32 {
     let stream = StepKey { seed, step, source: Source::Shared }.stream(0);
     (stream.u64_at(at as u64) >> 40) as f32 / (1u64 << 24) as f32 - 0.5
