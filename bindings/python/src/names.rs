@@ -11,7 +11,7 @@ pub(crate) use gradwire::packets::{PacketEncoder, PacketSize};
 pub(crate) use gradwire::plan::Plan;
 pub(crate) use gradwire::registry::{Law, LinearCodec};
 pub(crate) use gradwire::rounds::{Payload, Reduction, Round, RoundBuffers, UnitStep};
-pub(crate) use gradwire::state::{MemoryChoice, UnitState};
+pub(crate) use gradwire::state::{ArrayLen, Keeper, MemoryChoice, UnitState};
 pub(crate) use gradwire::{
     Codec, DecodeError, Decoder, Density, EncodeError, Encoder, Frame, Gather, Grad, Layout, LayoutRef,
     Limits, Memory, Scratch, Source, Spec, SpecError, StepInput, StepKey, Tensor, Unit,

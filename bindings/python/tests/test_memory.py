@@ -15,6 +15,9 @@ KEEPING = [
     "dgc:density=0.1",
     "sidco:density=0.1,unit=tensor",
     "powersgd:rank=2,min_rate=1",
+    "sketch:density=0.1,cells=0.5,rows=1,momentum=0.9",
+    "sketch:density=0.1,cells=0.5,rows=1,moments=amsgrad,unit=tensor",
+    "sharedk:density=0.1,by=leader,feedback=ef21,momentum=0.5",
 ]
 
 
@@ -82,6 +85,29 @@ def test_a_state_may_stand_in_another_order() -> None:
         Memory(powersgd, dict(reversed(SHAPES.items()))).load_state_dict(state)
 
 
+def test_wrong_arrays_are_refused_and_change_nothing() -> None:
+    codec = Codec("sharedk:density=0.1,by=leader,feedback=ef21,momentum=0.5")
+    memory = Memory(codec, SHAPES)
+    run(codec, memory, range(3))
+    before, state = memory.save(), memory.state_dict()
+    arrays = state["arrays"]
+    assert list(arrays) == ["mean of estimates", "estimate", "momentum"]
+    assert all(array.any() for array in arrays.values())
+    for wrong, told in [
+        ({}, r"arrays: expected .*, got \[\]"),
+        ({**arrays, "estimate": arrays["estimate"][1:]}, "estimate: expected 45 elements, got 44"),
+        ({**arrays, "estimate": np.full(45, np.inf, np.float32)}, "estimate: expected finite values"),
+        ({**arrays, "more": arrays["estimate"]}, "arrays: expected"),
+    ]:
+        with pytest.raises(ValueError, match=told):
+            memory.load_state_dict({**state, "arrays": wrong})
+        assert memory.save() == before
+    with pytest.raises(TypeError, match="arrays: expected a dict"):
+        memory.load_state_dict({**state, "arrays": list(arrays)})
+    with pytest.raises(ValueError, match="expected the tensors in the order"):
+        Memory(codec, dict(reversed(SHAPES.items()))).load_state_dict(state)
+
+
 def test_tensors_move_between_layouts() -> None:
     codec = Codec("dgc:density=0.1")
     memory = Memory(codec, SHAPES)
@@ -114,6 +140,10 @@ def test_wrong_states_are_refused_and_change_nothing() -> None:
         with pytest.raises(kind, match=told):
             memory.load_state_dict({**state, **wrong})
         assert memory.save() == before
+    with pytest.raises(ValueError, match=r'arrays: expected \[\], got \["mean"\]'):
+        memory.load_state_dict({**state, "arrays": {"mean": np.ones(45, np.float32)}})
+    del state["arrays"]  # As in states from before there were any.
+    memory.load_state_dict(state)
     del state["states"]
     with pytest.raises(ValueError, match="'states' is missing"):
         memory.load_state_dict(state)

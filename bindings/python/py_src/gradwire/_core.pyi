@@ -54,6 +54,7 @@ class _State(TypedDict):
     momentum: dict[str, _F32] | None
     factors: _F32
     states: list[list[int]]
+    arrays: dict[str, _F32]
 
 __all__ = [
     "CODECS",

@@ -68,8 +68,8 @@ impl Memory {
         self.memory.as_ref()
     }
 
-    fn new_for(spec: &Spec, layout: Py<Layout>, states: Option<usize>) -> PyResult<Self> {
-        let parts = Parts::for_spec(spec, &layout.get().layout, states)?;
+    fn new_for(spec: &Spec, layout: Py<Layout>, units: Option<usize>) -> PyResult<Self> {
+        let parts = Parts::for_spec(spec, &layout.get().layout, units)?;
         let mut memory = Self { memory: None, parts, layout, spelling: spec.to_string() };
         // It then knows that the residual is zero.
         memory.lend().clear();
@@ -93,8 +93,8 @@ impl Memory {
     fn new(codec: &Codec, layout: &Bound<'_, PyAny>, units: Option<Vec<UnitTuple>>) -> PyResult<Self> {
         let layout = layout_of(layout)?;
         let units = units_for(&codec.spec, &layout.get().layout.as_ref(), units)?;
-        let states = units.last().map(|unit| unit.id as usize + 1);
-        Self::new_for(&codec.spec, layout, states)
+        let count = units.last().map(|unit| unit.id as usize + 1);
+        Self::new_for(&codec.spec, layout, count)
     }
 
     /// The residual, one element a coordinate: a read-only view, not a copy. It changes with the memory.
@@ -242,8 +242,8 @@ impl Memory {
     }
 
     /// Restores what :meth:`state_dict` returned. Tensors are found by name, so that they may stand in
-    /// another order, as long as all of them and no others are there; what adaptive codecs and ``powersgd``
-    /// keep beside tensors needs the same order. An exception leaves the memory as it was.
+    /// another order, as long as all of them and no others are there; what codecs keep beside tensors (states,
+    /// factors, arrays) needs the same order. An exception leaves the memory as it was.
     ///
     /// >>> from gradwire import Codec, Memory
     /// >>> old = Memory(Codec("topk"), {"w": (2, 2), "b": (2,)})
@@ -278,7 +278,8 @@ impl Memory {
         let mut memory = Self::borrow_alone(slf)?;
         let (own, theirs) = (memory.layout.clone_ref(py), source.layout.clone_ref(py));
         let Some(lent) = source.get() else { return Ok(Vec::new()) };
-        Ok(memory.rewrite(|elements| elements.take(&own.get().layout, lent, theirs.get())))
+        let arrays = memory.parts.arrays.clone();
+        Ok(memory.rewrite(|elements| elements.take(&own.get().layout, &arrays, lent, theirs.get())))
     }
 
     /// Another memory with the same content.
@@ -292,7 +293,7 @@ impl Memory {
         let copy = {
             let memory = Self::borrow_beside(slf)?;
             let spec = Spec::parse(&memory.spelling).map_err(|error| value(error.to_string()))?;
-            Py::new(py, Self::new_for(&spec, memory.layout.clone_ref(py), Some(memory.parts.states.len))?)?
+            Py::new(py, Self::new_for(&spec, memory.layout.clone_ref(py), memory.parts.units)?)?
         };
         Self::copy_from(copy.bind(py), slf)?;
         Ok(copy)

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 
 use crate::errors::value;
 use crate::layout::{Layout, range_of};
-use crate::names::{self, Spec, UnitState};
+use crate::names::{self, ArrayLen, Keeper, Spec, UnitState};
 
 /// The elements of a memory.
 pub(super) struct Parts {
@@ -14,19 +14,29 @@ pub(super) struct Parts {
     pub(super) momentum: Option<Fixed<f32>>,
     pub(super) states: Fixed<UnitState>,
     pub(super) factors: Fixed<f32>,
+    /// Names and lengths of what else the codec keeps, one after the other in `values`.
+    pub(super) arrays: Vec<ArrayLen>,
+    pub(super) values: Fixed<f32>,
+    /// How many units the layout is cut into, if not as the spelling says.
+    pub(super) units: Option<usize>,
 }
 
 impl Parts {
-    /// Zeros, as many as the codec keeps for the layout; states of so many units, if it keeps any.
-    pub(super) fn for_spec(spec: &Spec, layout: &names::Layout, states: Option<usize>) -> PyResult<Self> {
+    /// Zeros, as many as the codec keeps for the layout, cut into so many units or as the spelling says.
+    pub(super) fn for_spec(spec: &Spec, layout: &names::Layout, units: Option<usize>) -> PyResult<Self> {
         let sizes = names::Memory::for_spec(spec, &layout.as_ref());
         let sizes = sizes.ok_or_else(|| value(format!("{spec}: it keeps nothing and has no memory")))?;
-        let states = states.filter(|_| !sizes.states().is_empty()).unwrap_or(sizes.states().len());
+        let states = units.filter(|_| !sizes.states().is_empty()).unwrap_or(sizes.states().len());
+        let lengths = units.map(|units| spec.codec.state_len(&layout.as_ref(), units, Keeper::Worker));
+        let arrays = lengths.as_ref().map_or(sizes.arrays(), |lengths| lengths.arrays()).to_vec();
         Ok(Self {
             residual: Fixed::new(0.0, sizes.residual().len()),
             momentum: sizes.momentum().map(|momentum| Fixed::new(0.0, momentum.len())),
             states: Fixed::new(UnitState::default(), states),
             factors: Fixed::new(0.0, sizes.factors().len()),
+            values: Fixed::new(0.0, arrays.iter().map(|array| array.len).sum()),
+            arrays,
+            units,
         })
     }
 
@@ -36,8 +46,9 @@ impl Parts {
     /// The last memory over them is gone, and this one goes before they do.
     pub(super) unsafe fn memory(&self) -> names::Memory<'static> {
         // SAFETY: the caller's promise.
-        let Elements { residual, momentum, states, factors } = unsafe { self.elements() };
+        let Elements { residual, momentum, states, factors, values } = unsafe { self.elements() };
         let memory = names::Memory::new(residual).with_states(states).with_factors(factors);
+        let memory = memory.with_arrays(self.arrays.clone(), values);
         match momentum {
             Some(momentum) => memory.with_momentum(momentum),
             None => memory,
@@ -47,13 +58,14 @@ impl Parts {
     /// # Safety
     /// No memory over the elements is alive, nor made while these are; and they end before the parts do.
     pub(super) unsafe fn elements<'a>(&self) -> Elements<'a> {
-        // SAFETY: the caller's promise; the four parts are distinct.
+        // SAFETY: the caller's promise; the five parts are distinct.
         unsafe {
             Elements {
                 residual: self.residual.lend(),
                 momentum: self.momentum.as_ref().map(|momentum| momentum.lend()),
                 states: self.states.lend(),
                 factors: self.factors.lend(),
+                values: self.values.lend(),
             }
         }
     }
@@ -65,13 +77,17 @@ pub(super) struct Elements<'a> {
     pub(super) momentum: Option<&'a mut [f32]>,
     pub(super) states: &'a mut [UnitState],
     pub(super) factors: &'a mut [f32],
+    /// Those of all arrays.
+    pub(super) values: &'a mut [f32],
 }
 
 impl Elements<'_> {
-    /// Copies what has the same name and shape in both layouts; returns the names.
+    /// Copies what has the same name and shape in both layouts; returns the names. `arrays` are those of
+    /// these elements.
     pub(super) fn take(
         &mut self,
         own: &names::Layout,
+        arrays: &[ArrayLen],
         lent: &names::Memory<'_>,
         theirs: &Layout,
     ) -> Vec<String> {
@@ -94,6 +110,10 @@ impl Elements<'_> {
         }
         if is_same && self.factors.len() == lent.factors().len() {
             self.factors.copy_from_slice(lent.factors());
+        }
+        let values = || lent.arrays().iter().filter_map(|array| lent.array(array.name)).flatten();
+        if is_same && arrays == lent.arrays() {
+            self.values.iter_mut().zip(values()).for_each(|(to, from)| *to = *from);
         }
         taken
     }

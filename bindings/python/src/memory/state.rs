@@ -2,15 +2,15 @@
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::types::{PyDict, PyList, PySlice, PyTuple};
 
-use super::Memory;
 use super::parts::Elements;
+use super::{Memory, view};
 use crate::array::reshaped;
 use crate::buffer::f32s_of;
 use crate::errors::value;
 use crate::layout::{Layout, range_of};
-use crate::names::UnitState;
+use crate::names::{ArrayLen, UnitState};
 
 /// Copies of everything that the memory holds.
 pub(super) fn dict_of<'py>(slf: &Bound<'py, Memory>) -> PyResult<Bound<'py, PyDict>> {
@@ -26,7 +26,23 @@ pub(super) fn dict_of<'py>(slf: &Bound<'py, Memory>) -> PyResult<Bound<'py, PyDi
     let states = memory.get().map_or(&[][..], |memory| memory.states());
     let words: Vec<[u32; 4]> = states.iter().map(|state| state.words()).collect();
     state.set_item("states", words)?;
+    let arrays = memory.parts.arrays.clone();
+    drop(memory);
+    state.set_item("arrays", by_name(slf, &arrays)?)?;
     Ok(state)
+}
+
+/// Copies of the arrays, by name.
+fn by_name<'py>(slf: &Bound<'py, Memory>, arrays: &[ArrayLen]) -> PyResult<Bound<'py, PyDict>> {
+    let (found, mut start) = (PyDict::new(slf.py()), 0);
+    let all = view(slf, |memory| Some(&memory.parts.values))?;
+    for (array, all) in arrays.iter().zip(std::iter::repeat(all).flatten()) {
+        let end = start + array.len;
+        let slice = PySlice::new(slf.py(), start as isize, end as isize, 1);
+        found.set_item(array.name, all.get_item(slice)?.call_method0("copy")?)?;
+        start = end;
+    }
+    Ok(found)
 }
 
 /// Copies of the tensors of a flat array, by name and in their shapes.
@@ -47,6 +63,8 @@ pub(super) struct Loaded {
     momentum: Option<Vec<f32>>,
     states: Vec<UnitState>,
     factors: Vec<f32>,
+    /// Those of all arrays.
+    values: Vec<f32>,
 }
 
 impl Loaded {
@@ -85,7 +103,8 @@ impl Loaded {
             )));
         }
         check_finite(&factors, "factors")?;
-        if expected != (0, 0) {
+        let values = arrays_of(state, &memory.parts.arrays)?;
+        if expected != (0, 0) || !values.is_empty() {
             let names: Vec<String> = part("residual")?.cast::<PyDict>()?.keys().extract()?;
             let own = layout.get().names();
             if names != own {
@@ -95,7 +114,7 @@ impl Loaded {
             }
         }
         let states = words.into_iter().map(UnitState::from_words).collect();
-        Ok(Self { residual, momentum, states, factors })
+        Ok(Self { residual, momentum, states, factors, values })
     }
 
     pub(super) fn write_to(&self, elements: &mut Elements<'_>) {
@@ -105,7 +124,34 @@ impl Loaded {
         }
         elements.states.copy_from_slice(&self.states);
         elements.factors.copy_from_slice(&self.factors);
+        elements.values.copy_from_slice(&self.values);
     }
+}
+
+/// The values of all arrays, of which a state from before there were any has none.
+fn arrays_of(state: &Bound<'_, PyDict>, expected: &[ArrayLen]) -> PyResult<Vec<f32>> {
+    let arrays = match state.get_item("arrays")? {
+        None => PyDict::new(state.py()),
+        Some(arrays) => arrays
+            .cast_into()
+            .map_err(|_| PyTypeError::new_err("state: arrays: expected a dict of name to array"))?,
+    };
+    let (names, mut all): (Vec<&str>, _) = (expected.iter().map(|array| array.name).collect(), Vec::new());
+    let given: Vec<String> = arrays.keys().extract()?;
+    if given.len() != names.len() || !given.iter().all(|name| names.contains(&&**name)) {
+        return Err(value(format!("state: arrays: expected {names:?}, got {given:?}")));
+    }
+    for array in expected {
+        let given = arrays.get_item(array.name)?.ok_or_else(|| value("state: arrays: one is missing"))?;
+        let values = f32s_of(&given, &format!("state: arrays: {}", array.name))?;
+        if values.len() != array.len {
+            let (name, len, got) = (array.name, array.len, values.len());
+            return Err(value(format!("state: arrays: {name}: expected {len} elements, got {got}")));
+        }
+        check_finite(&values, &format!("arrays: {}", array.name))?;
+        all.extend_from_slice(&values);
+    }
+    Ok(all)
 }
 
 /// A dict of tensors as one flat array.

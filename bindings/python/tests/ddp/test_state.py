@@ -22,6 +22,8 @@ CODECS = [
     "powersgd:rank=2",
     "randomk:density=0.1",
     "qsgd:bits=4",
+    "sketch:density=0.05,cells=0.5,rows=1,momentum=0.9",
+    "sharedk:density=0.05,by=leader,feedback=ef21,momentum=0.9",
 ]
 
 

@@ -29,6 +29,7 @@ CODECS = [
     "powersgd:rank=2",
     "sharedk:density=0.05",
     "maxnorm:bits=8,rounding=nearest,memory=ef",
+    "sketch:density=0.05,cells=0.5,rows=1,moments=amsgrad",
 ]
 SEED = 5
 NAME = "inner.weight"
@@ -77,7 +78,7 @@ class Rank:
         if not group.codec.is_linear:
             return bytes(group.codec.encode(gradient, group.layout, memory, **keys))
         sent = b""
-        for unit in group.codec.begin(gradient, group.layout, memory, workers=1, **keys):
+        for unit in group.codec.begin(gradient, group.layout, memory, workers=self.world, **keys):
             while not unit.done:
                 sent += unit.payload.tobytes()
                 unit.advance()
@@ -178,7 +179,7 @@ def test_each_part_that_is_missing_is_named(codec: str) -> None:
     for key in state.keys() - {"version"}:
         with pytest.raises(ValueError, match=f"^state: '{key}' is missing$"):
             Rank(codec).keep.read({other: one for other, one in state.items() if other != key})
-    for key in state["groups"][0]:
+    for key in state["groups"][0].keys() - {"arrays"}:
         cut = copy.deepcopy(state)
         del cut["groups"][0][key]
         with pytest.raises(ValueError, match=f"^state: group 0: '{key}' is missing$"):
@@ -281,6 +282,31 @@ def test_what_is_owed_to_the_mean_does_not_depend_on_the_number_of_ranks(old: in
                 owed = sum(heirs, torch.zeros_like(before[0][what][name]).double()) * (new / old)
                 torch.testing.assert_close(state[what][name].double(), owed, rtol=1e-6, atol=1e-6)
         Rank(codec, rank, new).load(before)
+
+
+def test_arrays_that_old_ranks_do_not_share_begin_anew_with_another_number_of_ranks() -> None:
+    codec = "sharedk:density=0.05,by=leader,feedback=ef21"
+    apart = [saved(after(codec, 2, rank, 2).state()) for rank in range(2)]
+    assert all(array.any() for array in apart[0]["groups"][0]["arrays"].values())
+    alike = [saved(after(codec, 2).state()) | {"rank": rank, "world": 2} for rank in range(2)]
+    for states, are_kept in [(apart, False), (alike, True)]:
+        rank = Rank(codec, 0, 3)
+        rank.load(states)
+        arrays = rank.state()["groups"][0]["arrays"]
+        expected = states[0]["groups"][0]["arrays"]
+        assert arrays.keys() == expected.keys()
+        if are_kept:
+            assert bits(arrays) == bits(expected)
+        else:
+            assert not any(array.any() for array in arrays.values())
+
+
+def test_a_state_from_before_there_were_arrays_is_read() -> None:
+    rank, state = Rank("powersgd:rank=2"), after("powersgd:rank=2", 2).state()
+    for group in state["groups"]:
+        del group["arrays"]
+    rank.load(state)
+    assert bits(rank.state()["residual"]) == bits(state["residual"])
 
 
 @pytest.mark.parametrize("key", ["seed", "step", "epoch", "scale", "lr", "auto"])

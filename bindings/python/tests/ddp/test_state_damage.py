@@ -122,6 +122,10 @@ DAMAGE: list[tuple[Callable[[State], Any], str]] = [
     (in_group("states", lambda _: [["a", 0, 0, 0]]), "group 0: states='a': expected a whole number"),
     (in_group("states", lambda _: [[2**32, 0, 0, 0]]), "group 0: states=4294967296: expected at most 4294967295"),
     (in_group("states", lambda _: 3), "group 0: states=3: expected a list"),
+    (in_group("arrays", lambda _: []), "group 0: arrays=[]: expected a dict of names and tensors"),
+    (in_group("arrays", lambda _: {"mean": torch.zeros(2, 2)}), "group 0: arrays: mean: expected one dimension"),
+    (in_group("arrays", lambda _: {"mean": torch.zeros(2)}), "expected arrays of {} elements, got {'mean': 2}"),
+    (in_group("arrays", lambda _: {"mean": torch.full((2,), math.inf)}), "group 0: arrays: mean: expected finite values"),
 ]
 #: Of codecs that keep these.
 SHORTER: dict[str, list[tuple[Callable[[State], Any], str]]] = {

@@ -32,6 +32,7 @@ def of_group(group: Group, memory: Memory) -> State:
         "names": group.names,
         "factors": torch.from_numpy(state["factors"]),
         "states": [list(words) for words in state["states"]],
+        "arrays": {name: torch.from_numpy(array) for name, array in state["arrays"].items()},
     }
 
 
@@ -78,7 +79,7 @@ def memory_from(group: Group, state: State) -> tuple[Memory, list[str]]:
 
 
 def _take_words(group: Group, old: State, new: State) -> None:
-    """Takes factors and states of units over; if they are of another rank, say, the codec begins with its own."""
+    """Takes factors, states of units and arrays over; if they are of another rank, say, the codec begins with its own."""
     is_same = old["codec"] == new["codec"]
     sizes: Mapping[str, Any] = new if is_same else Memory(Codec(old["codec"]), group.layout, units=group.units).state_dict()
     for what in ("factors", "states"):
@@ -86,6 +87,12 @@ def _take_words(group: Group, old: State, new: State) -> None:
             raise ValueError(f"state: {old['codec']}: expected {len(sizes[what])} {what}, got {len(old[what])}")
         if len(old[what]) == len(new[what]):
             new[what] = old[what].numpy() if what == "factors" else old[what]
+    lengths = {name: len(array) for name, array in old["arrays"].items()}
+    expected = {name: len(array) for name, array in sizes["arrays"].items()}
+    if lengths and lengths != expected:
+        raise ValueError(f"state: {old['codec']}: expected arrays of {expected} elements, got {lengths}")
+    if lengths == {name: len(array) for name, array in new["arrays"].items()}:
+        new["arrays"] = {name: array.numpy() for name, array in old["arrays"].items()}
 
 
 def _checked(state: object, of: str) -> State:
@@ -164,11 +171,17 @@ def _group(of: str, group: object, state: State) -> State:
     factors = _tensor(f"{of}: factors", at["factors"])
     if factors.dim() != 1:
         raise ValueError(f"{of}: factors: expected one dimension, got shape {tuple(factors.shape)}")
+    # States from before there were arrays have none.
+    arrays = _tensors(f"{of}: arrays", group.get("arrays", {}))
+    for name, array in arrays.items():
+        if array.dim() != 1:
+            raise ValueError(f"{of}: arrays: {name}: expected one dimension, got shape {tuple(array.shape)}")
     return {
         "codec": at["codec"],
         "names": names,
         "factors": factors,
         "states": [[whole(f"{of}: states", word, most=2**32 - 1) for word in words] for words in states],
+        "arrays": arrays,
     }
 
 
@@ -222,4 +235,16 @@ def _merged(states: Sequence[State], rank: int, world: int) -> State:
             for name, tensor in states[old][what].items():
                 total[name] += tensor * (world / len(states))
         merged[what] = total
+    groups = [{(group["codec"], *group["names"]): group["arrays"] for group in state["groups"]} for state in states]
+    merged["groups"] = [_with_shared_arrays(group, groups) for group in merged["groups"]]
     return merged
+
+
+def _with_shared_arrays(group: State, all_ranks: Sequence[Mapping[tuple[str, ...], State]]) -> State:
+    """A group, with arrays only if all old ranks have the same: those of one rank say nothing of what another one sent."""
+    arrays, key = group["arrays"], (group["codec"], *group["names"])
+    found = [groups.get(key, {}) for groups in all_ranks]
+    are_shared = all(
+        one.keys() == arrays.keys() and all(torch.equal(array, arrays[name]) for name, array in one.items()) for one in found
+    )
+    return {**group, "arrays": arrays if are_shared else {}}
