@@ -242,8 +242,8 @@ impl Memory {
     }
 
     /// Restores what :meth:`state_dict` returned. Tensors are found by name, so that they may stand in
-    /// another order, as long as all of them and no others are there; what codecs keep beside tensors (states,
-    /// factors, arrays) needs the same order. An exception leaves the memory as it was.
+    /// another order, as long as all of them and no others are there; what codecs keep beside tensors
+    /// (states, factors, arrays) needs the same order. An exception leaves the memory as it was.
     ///
     /// >>> from gradwire import Codec, Memory
     /// >>> old = Memory(Codec("topk"), {"w": (2, 2), "b": (2,)})
