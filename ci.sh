@@ -339,14 +339,14 @@ check_study() {
   study=$root/benches/study/longer.py
   timeout -k 5 "$study_seconds" "$study" "$trainer" "$folder/longer" "$folder/longer.jsonl" --quick
   rows=$(wc -l < "$folder/longer.jsonl")
-  [[ $rows == 30 ]] || fail "the record has $rows lines, expected one for each of the 30 runs"
+  [[ $rows == 44 ]] || fail "the record has $rows lines, expected one for each of the 44 runs"
   "$study" --table benches/results/longer.jsonl | grep '^|' > "$folder/longer.md"
   has_rows docs/methods.md < "$folder/longer.md"
   study=$root/benches/study/methods.py
   # Refuses a codec of the registry that has no method there.
   timeout -k 5 "$study_seconds" "$study" "$trainer" "$folder/methods" --quick
   rows=$("$study" "$trainer" "$folder/methods" --table | grep -cE '\| (gather|linear|gossip) \| [^|]* \| [0-9]')
-  [[ $rows == 79 ]] || fail "the table has $rows rows, expected one for each of the 79 methods"
+  [[ $rows == 81 ]] || fail "the table has $rows rows, expected one for each of the 81 methods"
   mkdir "$folder/record"
   tar -C "$folder/record" -xf benches/results/methods.tar.xz
   cp docs/methods.md "$folder/methods.md"

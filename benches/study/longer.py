@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Longer runs than those of methods.py, one for each method: ResNet-20 and an LSTM, by means and by gossip.
+"""Longer runs than those of methods.py, one for each method: ResNet-20, a CNN and an LSTM, by means and by gossip.
 
 usage: longer.py TRAINER FOLDER RECORD [--task NAME ...] [--quick]
        longer.py --table RECORD
 
 Runs in FOLDER whatever RECORD has no line of, and adds one for each run that is finished; an interrupted run goes on from its
 checkpoint. Start it as often as there are cores to spare.
-GRADWIRE_DATA names the folder that holds data/cifar-10 and data/ptb. --quick takes a few steps of each on shipped digits.
+GRADWIRE_DATA names the folder that holds data/cifar-10, data/fashion-mnist and data/ptb. --quick takes a few steps of each on shipped digits.
 """
 
 import argparse
@@ -25,7 +25,9 @@ from runs import Runs
 SEED = 11
 RESNET = ("--model", "resnet20", "--lr", 0.1, "--momentum", 0.9, "--weight-decay", 1e-4, "--schedule", "cosine", "--batch", 128)
 LSTM = ("--model", "lstm", "--hidden", 100, "--clip", 0.25, "--lr", 20, "--schedule", "cosine", "--batch", 64)
+CNN = ("--model", "cnn", "--lr", 0.1, "--schedule", "cosine", "--batch", 64)
 # Codecs, and what else `trainer train` is asked for. Every method has the rate of dense training.
+LGC = "x:lgc:dense_steps=20,train_steps=180"
 MEANS = [
     "none",
     "qsgd:bits=4",
@@ -36,7 +38,25 @@ MEANS = [
     "topk:density=0.01,values=q2",
     "sharedk:density=0.01,by=leader",
     "efsign",
-    "x:lgc:dense_steps=20,train_steps=180",
+    LGC,
+    "maxnorm:bits=4+8",
+    # With the bytes of LGC.
+    "topk:density=0.024",
+    "topk:density=0.18,values=q2",
+    "sharedk:density=0.029,by=leader",
+    f"{LGC},decoders=4",
+]
+# What LGC is compared with, at equal steps and with its bytes.
+LEARNED = [
+    "none",
+    "topk:density=0.01",
+    "topk:density=0.01,values=q2",
+    "sharedk:density=0.01,by=leader",
+    LGC,
+    f"{LGC},decoders=4",
+    "topk:density=0.028",
+    "topk:density=0.24,values=q2",
+    "sharedk:density=0.034,by=leader",
 ]
 # The most telling first, for a study that is stopped.
 GOSSIP = [
@@ -59,15 +79,16 @@ class Task:
 
     data: str
     settings: tuple
-    epochs: int
+    length: tuple
     workers: int
     methods: list
 
 
 TASKS = {
-    "resnet20": Task("cifar-10", RESNET, 6, 4, MEANS),
-    "resnet20-gossip": Task("cifar-10", RESNET, 3, 8, GOSSIP),
-    "lstm-gossip": Task("ptb", LSTM, 1, 8, GOSSIP),
+    "resnet20": Task("cifar-10", RESNET, ("--epochs", 6), 4, MEANS),
+    "resnet20-gossip": Task("cifar-10", RESNET, ("--epochs", 3), 8, GOSSIP),
+    "lstm-gossip": Task("ptb", LSTM, ("--epochs", 1), 8, GOSSIP),
+    "cnn": Task("fashion-mnist", CNN, ("--steps", 400), 4, LEARNED),
 }
 
 
@@ -111,7 +132,7 @@ class Longer(Runs):
         if self.is_quick:
             return [*command, "--steps", 4, "--eval-every", 0, "--batch", 16]
         folder = Path(os.environ["GRADWIRE_DATA"]) / "data" / task.data
-        command += ["--data", task.data, "--data-dir", folder, *task.settings, "--epochs", task.epochs]
+        command += ["--data", task.data, "--data-dir", folder, *task.settings, *task.length]
         return [*command, "--hash-every", 0, "--checkpoint-every", 20]
 
     def line(self, cell):
@@ -136,7 +157,7 @@ def tables(lines):
         if not dense or len(found) == 1:
             continue
         is_text, is_gossip = "perplexity" in dense, task.methods is GOSSIP
-        print(f"{name}: {task.workers} workers, {task.epochs} epochs, {dense['steps']} steps", end="\n\n")
+        print(f"{name}: {task.workers} workers, {dense['steps']} steps", end="\n\n")
         columns = ["method", "test perplexity" if is_text else "test accuracy", "to dense", "kB a step and worker"]
         head(columns + ["kB an edge", "consensus distance"] * is_gossip)
         for method in filter(found.get, task.methods):

@@ -10,8 +10,8 @@ usage: methods.py TRAINER FOLDER [--quick]
        methods.py TRAINER FOLDER --export FILE     all that the tables need, as FILE (.tar.xz); unpacked, it is a FOLDER again
 
 Fails if `trainer codec list` has a codec without a method here. Runs every cell that is not finished: each method at three
-rates with one seed, then at its best rate with three others, at equal steps and at equal bytes. GRADWIRE_DATA names the folder
-that holds gradients/ and data/fashion-mnist. --quick runs every method for some steps, to see that all of it works.
+rates with one seed, then at its best rate with three others, in each part of the study. GRADWIRE_DATA names the folder that
+holds gradients/ and data/fashion-mnist. --quick runs every method for some steps, to see that all of it works.
 """
 
 import argparse
@@ -30,12 +30,8 @@ import methods_cells
 import methods_plot
 import methods_report
 import report
-from methods_cells import BATCH, FACTOR, METHODS, MOST_RATES, QUICK_STEPS, RATES, REFERENCE, SEEDS, STEPS, TUNING_SEED, WORKERS, Cell
+from methods_cells import BATCH, FACTOR, METHODS, MOST_RATES, PARTS, QUICK_STEPS, REFERENCE, SEEDS, STEPS, TUNING_SEED, WORKERS, Cell
 from runs import Runs
-
-
-# What is equal.
-LENGTHS = ["steps", "bytes"]
 
 
 class Methods(Runs):
@@ -50,25 +46,28 @@ class Methods(Runs):
         method, steps = cell.method, self.exchanges(cell)
         # Rules name codecs themselves.
         codec = () if method.option("--rules") else ("--codec", method.codec)
-        command = [*self.task(), *codec, *method.options, "--workers", WORKERS, "--batch", BATCH]
+        command = [*self.task(cell, steps), *codec, *method.options, "--workers", WORKERS]
         command += ["--steps", steps, "--lr", cell.rate, "--seed", cell.seed, "--eval-every", 0, "--hash-every", 0]
         # What it keeps is counted in a checkpoint.
         return [*command, "--checkpoint-every", steps if cell == self.first(method) else 0]
 
-    def task(self):
+    def task(self, cell, steps):
         """What is trained."""
+        if cell.part == "gpt":
+            optimizer = () if cell.method.option("--optimizer") else ("--optimizer", "adamw")
+            return [*methods_cells.GPT_TASK, *optimizer, "--warmup", steps // 10]
         if self.is_quick:
-            return methods_cells.QUICK_TASK
-        return [*methods_cells.TASK, "--data-dir", Path(os.environ["GRADWIRE_DATA"]) / "data" / "fashion-mnist"]
+            return [*methods_cells.QUICK_TASK, "--batch", BATCH]
+        return [*methods_cells.TASK, "--data-dir", Path(os.environ["GRADWIRE_DATA"]) / "data" / "fashion-mnist", "--batch", BATCH]
 
     def exchanges(self, cell):
         """The trainer counts these as steps."""
-        return max(1, self.batches(cell.method, cell.at_equal) // cell.method.local_steps)
+        return max(1, self.batches(cell.method, cell.part) // cell.method.local_steps)
 
-    def batches(self, method, at_equal):
+    def batches(self, method, part):
         """At equal bytes, as many as the reference's bytes pay for; that takes the first cells of both."""
         steps = QUICK_STEPS if self.is_quick else STEPS
-        if at_equal == "steps" or method == REFERENCE:
+        if part != "bytes" or method == REFERENCE:
             return steps
         budget = self.bytes_a_batch(self.first(REFERENCE)) * STEPS
         return max(1, min(methods_cells.MOST_STEPS, round(budget / self.bytes_a_batch(self.first(method)))))
@@ -80,58 +79,58 @@ class Methods(Runs):
 
     def first(self, method):
         """The cell that is run first."""
-        return Cell(method, "steps", RATES[method.kind_of_step][0], TUNING_SEED)
+        return Cell(method, "steps", method.rates("steps")[0], TUNING_SEED)
 
     def loss(self, cell):
         """At the end; infinite for a run that diverged."""
         loss = None if self.diverged(cell) else self.summary(cell)["final_loss"]
         return float("inf") if loss is None else loss
 
-    def is_tuned_anew(self, method, at_equal):
+    def is_tuned_anew(self, method, part):
         """Where equal bytes are far fewer steps, another rate may be the best."""
-        return at_equal == "steps" or self.batches(method, at_equal) < STEPS / 2
+        return part != "bytes" or self.batches(method, part) < STEPS / 2
 
-    def tuned(self, method, at_equal):
+    def tuned(self, method, part):
         """The finished cells that choose a rate, by rate."""
-        at_equal = at_equal if self.is_tuned_anew(method, at_equal) else "steps"
-        rates = RATES[method.kind_of_step]
+        part = part if self.is_tuned_anew(method, part) else "steps"
+        rates = method.rates(part)
         tried = [max(rates) * FACTOR**step for step in range(MOST_RATES, -MOST_RATES - len(rates), -1)]
-        cells = [Cell(method, at_equal, float(f"{rate:.6g}"), TUNING_SEED) for rate in sorted(tried)]
+        cells = [Cell(method, part, float(f"{rate:.6g}"), TUNING_SEED) for rate in sorted(tried)]
         return [cell for cell in cells if self.is_done(cell)]
 
-    def best(self, method, at_equal):
+    def best(self, method, part):
         """The cell with the smallest loss; None before one is finished."""
-        return min(self.tuned(method, at_equal), key=self.loss, default=None)
+        return min(self.tuned(method, part), key=self.loss, default=None)
 
-    def tune(self, method, at_equal):
+    def tune(self, method, part):
         """Tries the rates, and a further one while the best is at an end."""
-        if not self.is_tuned_anew(method, at_equal):
+        if not self.is_tuned_anew(method, part):
             return
-        rates = RATES[method.kind_of_step][: 1 if self.is_quick else None]
-        self.run_all([Cell(method, at_equal, rate, TUNING_SEED) for rate in rates])
-        while not self.is_quick and (cell := self.beyond(method, at_equal)):
+        rates = method.rates(part)[: 1 if self.is_quick else None]
+        self.run_all([Cell(method, part, rate, TUNING_SEED) for rate in rates])
+        while not self.is_quick and (cell := self.beyond(method, part)):
             self.run(cell)
 
-    def beyond(self, method, at_equal):
+    def beyond(self, method, part):
         """The next rate, where the best one is at an end."""
-        tuned, best = self.tuned(method, at_equal), self.best(method, at_equal)
+        tuned, best = self.tuned(method, part), self.best(method, part)
         if len(tuned) >= MOST_RATES or best not in (tuned[0], tuned[-1]):
             return None
         rate = best.rate / FACTOR if best == tuned[0] else best.rate * FACTOR
-        return Cell(method, at_equal, float(f"{rate:.6g}"), TUNING_SEED)
+        return Cell(method, part, float(f"{rate:.6g}"), TUNING_SEED)
 
-    def finals(self, method, at_equal):
+    def finals(self, method, part):
         """At the best rate, with the seeds that are reported. Those of the reference are the same at equal steps and bytes."""
-        best = self.best(method, at_equal)
-        at_equal = "steps" if method == REFERENCE else at_equal
-        return [Cell(method, at_equal, best.rate, seed) for seed in SEEDS] if best else []
+        best = self.best(method, part)
+        part = "steps" if method == REFERENCE and part == "bytes" else part
+        return [Cell(method, part, best.rate, seed) for seed in SEEDS] if best else []
 
-    def lacks(self, method, at_equal):
+    def lacks(self, method, part):
         """Whether a cell is left."""
         if not all(self.is_done(self.first(needed)) for needed in (REFERENCE, method)):
-            return True
-        cells = self.finals(method, at_equal)
-        return not cells or not all(map(self.is_done, cells))
+            return method.trains(part)
+        cells = self.finals(method, part)
+        return method.trains(part) and not (cells and all(map(self.is_done, cells)))
 
     def count_state(self, method):
         """Writes down how many bytes a worker keeps between steps, as its file of a checkpoint has them."""
@@ -159,12 +158,12 @@ def registry(trainer):
 
 def run(runs, kinds, arguments):
     """All that is not finished."""
-    for at_equal in LENGTHS[:1] if runs.is_quick else LENGTHS:
-        for method in in_turn():
-            runs.tune(method, at_equal)
+    for part in ["steps"] if runs.is_quick else PARTS:
+        for method in (method for method in in_turn() if method.trains(part)):
+            runs.tune(method, part)
             runs.count_state(method)
             if not runs.is_quick:
-                runs.run_all(runs.finals(method, at_equal))
+                runs.run_all(runs.finals(method, part))
     methods_bench.measure(runs, kinds, rounds=1 if runs.is_quick else arguments.rounds)
 
 
@@ -203,7 +202,7 @@ def main():
     elif arguments.export:
         report.export(runs, arguments.export, methods_report.thinned, methods_report.KEPT)
     elif arguments.list:
-        print(*(f"{method.spelling}, at equal {length}" for length in LENGTHS for method in METHODS if runs.lacks(method, length)), sep="\n")
+        print(*(f"{method.spelling}: {PARTS[part]}" for part in PARTS for method in METHODS if runs.lacks(method, part)), sep="\n")
     elif arguments.bench:
         methods_bench.measure(runs, kinds, rounds=arguments.rounds)
     else:

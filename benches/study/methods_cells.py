@@ -14,6 +14,11 @@ QUICK_TASK = ("--data", "optdigits", "--model", "mlp", "--hidden", 16)
 STEPS, QUICK_STEPS = 150, 4
 # At equal bytes a method takes as many steps as its bytes allow, and no more than this.
 MOST_STEPS = 300
+# A GPT of 110,464 parameters as people train it.
+GPT_TASK = ("--data", "tiny-shakespeare", "--model", "gpt", "--batch", 32, "--schedule", "cosine", "--clip", 1, "--beta2", 0.95)
+
+# What each method is asked to train.
+PARTS = {"steps": "the MLP at equal steps", "bytes": "the MLP at equal bytes", "gpt": "the GPT with AdamW"}
 
 # Three rates for each kind of step; where the best is at an end, the next one too, up to so many.
 RATES = {"sgd": (0.3, 0.15, 0.6), "momentum": (0.03, 0.015, 0.06), "adamw": (0.003, 0.0015, 0.006)}
@@ -21,6 +26,7 @@ RATES = {"sgd": (0.3, 0.15, 0.6), "momentum": (0.03, 0.015, 0.06), "adamw": (0.0
 RATES["amsgrad"] = (0.006, 0.003, 0.012)
 # A momentum that is a mean of gradients, and not a sum, steps as far at the rates of plain SGD.
 RATES["averaged"] = RATES["sgd"]
+RATES["gpt"] = (0.008, 0.004, 0.016)
 FACTOR, MOST_RATES = 2, 4
 # Rates are chosen with this seed, which is not one of those that are reported.
 TUNING_SEED, SEEDS = 1, (11, 12, 13)
@@ -117,6 +123,18 @@ class Method:
         has_own = self.codec_name == "dgc" or "momentum" in self.keys
         return "momentum" if has_own or "--momentum" in self.options else "sgd"
 
+    def rates(self, part):
+        """Those that are tried first."""
+        return RATES["gpt" if part == "gpt" else self.kind_of_step]
+
+    def trains(self, part):
+        """AdamW goes with what sends gradients, or its updates. The rules are those of the MLP's layers."""
+        if part != "gpt":
+            return True
+        # A row with this option is that of its codec.
+        is_repeated = self.option("--optimizer") == "adamw"
+        return not is_repeated and self.kind_of_step not in ("momentum", "amsgrad") and "--rules" not in self.options
+
     def dense(self):
         """What it is compared with: dense training with its optimizer, the momentum of DGC included."""
         momenta = dict.fromkeys(("momentum", "averaged"), DENSE_MOMENTUM)
@@ -194,6 +212,7 @@ METHODS = [
     Method("randomk:density=0.01", selects=True, weak=BLIND, source=RANDOMK),
     Method("randomk:density=0.01,block=run", selects=True, weak=NEIGHBOURS, source=EGHLIDI),
     Method("sharedk:density=0.01,by=sketch", weak="16 floats for each value, so few workers do better with `topk`", source="near to arXiv 2510.26709 and 1903.04488"),
+    Method("sharedk:density=0.01,by=sketch,rows=5", weak="48 floats for each value; hashing every coordinate five times", source="SketchedSGD without its momentum: Ivkin et al., arXiv 1903.04488"),
     Method("sharedk:density=0.01,by=leader", selects=True, weak="misses what only the sum shows; three rounds of messages", source=f"CLT-k, {SCALECOM}"),
     Method("sharedk:density=0.01,by=leader,unit=tensor", selects=True, weak="as over the model; small layers send as large a share as large ones", source=f"CLT-k, {SCALECOM}"),
     Method("sharedk:density=0.01,by=leader,memory=none", selects=True, weak="what is not sent is lost", source=f"CLT-k, {SCALECOM}"),
@@ -214,6 +233,7 @@ METHODS = [
     Method("efsign", weak="all magnitudes of a unit are one; no fewer bits than one", source="Karimireddy et al., arXiv 1901.09847"),
     Method("maxnorm:bits=8", weak="fields grow with the workers; one norm for all", source=MAXNORM),
     Method("maxnorm:bits=4", weak="fields grow with the workers; one norm for all: much noise", source=MAXNORM),
+    Method("maxnorm:bits=5", weak="as with 4 bits, and less noise", source=MAXNORM),
     Method("maxnorm:bits=2", weak="as with 4 bits, and more noise", source=MAXNORM),
     Method("maxnorm:bits=4,rounding=nearest", weak="one norm for all: most coordinates wait until they are large", source=f"{MAXNORM}; rounding {HERE}"),
     Method("maxnorm:bits=4+8", weak="a third round, of a bit a coordinate", source=MAXNORM),
@@ -238,17 +258,17 @@ METHODS = [
 
 @dataclass(frozen=True)
 class Cell:
-    """One run, as long as all others or with as many bytes."""
+    """One run."""
 
     method: Method
-    at_equal: str
+    part: str
     rate: float
     seed: int
 
     @property
     def name(self):
         """Of its folder."""
-        return f"{self.method.name}-{self.at_equal}-lr{self.rate:g}-s{self.seed}"
+        return f"{self.method.name}-{self.part}-lr{self.rate:g}-s{self.seed}"
 
 
 def entropy(share):
@@ -311,8 +331,9 @@ def believed(method, shapes):
 
 
 def shared(method, shapes):
-    """16 floats for each value, or a position and a value."""
-    density, words = float(method.keys["density"]), {"sketch": 16, "leader": 2}[method.keys["by"]]
+    """8 columns of each row of a sketch and 8 candidates for each value, or a position and a value."""
+    density, rows = float(method.keys["density"]), int(method.keys.get("rows", 1))
+    words = {"sketch": 8 * rows + 8, "leader": 2}[method.keys["by"]]
     return f"{words}·32ρ", words * 32 * density
 
 

@@ -8,7 +8,7 @@ import statistics
 from dataclasses import dataclass
 
 import methods_bench
-from methods_cells import GRADIENTS, METHODS, REFERENCE, WORKERS, formula
+from methods_cells import DENSE, GRADIENTS, METHODS, REFERENCE, WORKERS, formula
 
 # Student's t, 97.5 % points, by degrees of freedom.
 T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}
@@ -34,7 +34,7 @@ def thinned(file):
 
 @dataclass
 class Learned:
-    """What the seeds of a method ended with, in points of accuracy."""
+    """What the seeds of a method ended with: points of accuracy, or the loss of the GPT."""
 
     rate: float
     by_seed: dict
@@ -48,9 +48,9 @@ class Learned:
         """The standard deviation between seeds."""
         return statistics.stdev(self.by_seed.values())
 
-    def shown(self):
+    def shown(self, digits=2):
         """Mean and spread."""
-        return f"{self.mean():.2f} ± {self.spread():.2f}"
+        return f"{self.mean():.{digits}f} ± {self.spread():.{digits}f}"
 
 
 class Report:
@@ -63,6 +63,7 @@ class Report:
         self.trained = [method for method in METHODS if runs.summary(runs.first(method)) and runs.summary(runs.first(REFERENCE))]
         self.at_steps = {method: found for method in self.trained for found in [learned(runs, method, "steps")] if found}
         self.at_bytes = {method: found for method in self.trained for found in [learned(runs, method, "bytes")] if found}
+        self.of_gpt = {method: found for method in METHODS if method.trains("gpt") for found in [learned(runs, method, "gpt")] if found}
 
     def is_trained(self, method):
         """Whether its first cell is finished."""
@@ -131,13 +132,14 @@ class Report:
         return f"{mean:+.2f} ± {half:.2f}", ("better" if mean > 0 else "worse") if is_one else "not shown"
 
 
-def learned(runs, method, at_equal):
+def learned(runs, method, part):
     """None before all seeds are done."""
-    best, cells = runs.best(method, at_equal), runs.finals(method, at_equal)
+    best, cells = runs.best(method, part), runs.finals(method, part)
     if not cells or not all(map(runs.is_done, cells)) or any(map(runs.diverged, cells)):
         return None
-    tuned = runs.tuned(method, at_equal)
-    by_seed = {cell.seed: 100 * runs.summary(cell)["accuracy"] for cell in cells}
+    tuned = runs.tuned(method, part)
+    ends = {cell.seed: runs.summary(cell) for cell in cells}
+    by_seed = {seed: end["final_loss"] if part == "gpt" else 100 * end["accuracy"] for seed, end in ends.items()}
     return Learned(best.rate, by_seed, best not in (tuned[0], tuned[-1]))
 
 
@@ -153,14 +155,23 @@ def sends(report):
 
 def learns(report):
     """Accuracy, at equal steps and at equal bytes."""
-    yield head("method", "rate", "accuracy", "to dense", "difference", "kB a batch", "batches for equal bytes", "accuracy at equal bytes")
+    yield head("method", "rate", "accuracy", "to dense", "difference", "kB a batch", "batches for equal bytes", "accuracy at equal bytes", "loss of the GPT with AdamW")
     for method in METHODS:
         at_steps, at_bytes = report.at_steps.get(method), report.at_bytes.get(method)
         rate = "–" if not at_steps else f"{at_steps.rate:g}" + ("" if at_steps.is_inside else " (end)")
         cells = [rate, at_steps.shown(), *report.verdict(method)] if at_steps else ["–"] * 4
         cells.append(f"{report.bytes_a_batch(method) / 1000:.3g}" if report.is_trained(method) else "–")
         cells += [report.runs.batches(method, "bytes"), at_bytes.shown()] if at_bytes else ["–", "–"]
-        yield row(shown(method), *cells)
+        yield row(shown(method), *cells, gpt(report, method))
+
+
+def gpt(report, method):
+    """The loss of the GPT, and how far it is from that of dense training."""
+    found, dense = report.of_gpt.get(method), report.of_gpt.get(DENSE)
+    if not found or not dense:
+        return "–"
+    away = "" if method == DENSE else f", {100 * (found.mean() / dense.mean() - 1):+.1f} %"
+    return found.shown(3) + away + ("" if found.is_inside else " (end)")
 
 
 def weaknesses(report):
