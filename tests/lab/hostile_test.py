@@ -1,6 +1,6 @@
 """Ranks on hosts of their own, and one more host from which they are attacked, over ZeroMQ and over TCP.
 
-Whatever it does, no parameter is another one for it, and the log says who did what. Over ZeroMQ a server goes on with two
+Whatever it does, the parameters end the same, and the log says who did what. Over ZeroMQ a server goes on with two
 honest workers; over TCP the run ends, and goes on from its checkpoint.
 """
 
@@ -132,8 +132,8 @@ class HostileTest(unittest.TestCase):
 class TcpHostileTest(unittest.TestCase):
     """Two ranks over TCP, and a third host from which they are attacked.
 
-    Who has no key gets nowhere. Who can change what is sent ends the run, because no rank goes on without another one; the run
-    goes on from its checkpoint and ends as if nothing had happened.
+    Without the key an attacker gets nowhere. One that can change what is sent ends the run, since every rank needs all
+    others; the run then resumes from its checkpoint and ends as if nothing had happened.
     """
 
     RUN = ["--steps", "100", "--eval-every", "0", "--hidden", "8", "--checkpoint-every", "10"]
@@ -146,9 +146,9 @@ class TcpHostileTest(unittest.TestCase):
             cls.expected = scene.ends()
 
     def throw_out(self, scene):
-        """Strangers with bytes that are no greeting, of which each is hung up on."""
+        """Starts strangers that send something other than a greeting. The rank hangs up on each."""
         # Half of a preface; a good one, and a hello of 2^64 - 1 bytes; noise.
-        openings = ["6772616477", "67726164776972650100" + "00" + "07" + "ff" * 8, "5a" * 200]
+        openings = ["6772616477", "67726164776972650200" + "00" + "07" + "ff" * 8, "5a" * 200]
         raw = [sys.executable, "-c", RAW, address(1), tcp.PORT]
         attacks = [scene.network.start(3, [*raw, opening]) for opening in openings]
         self.assertEqual([attack.wait(60) for attack in attacks], [0] * len(attacks))

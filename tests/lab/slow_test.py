@@ -179,7 +179,7 @@ class SlowTest(Links, unittest.TestCase):
 
 
 class TcpSlowTest(Links, unittest.TestCase):
-    """Over TCP there is no server, and no rank goes on without another one."""
+    """Over TCP there is no server, and every rank needs all others."""
 
     RUN = ["--eval-every", "0", "--batch", "32", "--checkpoint-every", "10"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import socket
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from ranks import Raised, ddp, results, run
+from relay import Relay
 
 import gradwire.torch
 from gradwire.torch import _meet, _network
@@ -145,41 +145,20 @@ VALUE = 0.7182818
 SEEN = torch.full((8,), VALUE).numpy().tobytes()
 
 
-class Tap:
-    """Lies on the way to an address, and keeps what goes through."""
-
-    def __init__(self, address: str) -> None:
-        host, _, port = address.rpartition(":")
-        self._target = (host.strip("[]"), int(port))
-        self._server = socket.create_server((LOOPBACK, 0))
-        self.address = f"{LOOPBACK}:{self._server.getsockname()[1]}"
-        self.seen: list[bytes] = []
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        near, _ = self._server.accept()
-        far = socket.create_connection(self._target)
-        for source, sink in ((near, far), (far, near)):
-            threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
-
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
-        while data := source.recv(1 << 16):
-            self.seen.append(data)
-            sink.sendall(data)
-        sink.shutdown(socket.SHUT_WR)
-
-
 def tapped(rank: int, options: dict[str, Any], variable: str | None) -> tuple[list[str], bool]:
     """Where the ranks listened, and whether somebody on the way of their messages reads gradients."""
     if variable is not None:
         os.environ["GLOO_SOCKET_IFNAME"] = variable
-    taps: dict[int, Tap] = {}
+    taps: dict[int, Relay] = {}
+    seen: dict[int, list[bytes]] = {}
     listened: list[str] = []
     join = _meet._join
 
     def detour(listener: Any, addresses: list[str], timeout: float) -> Any:
         listened.extend(address.rpartition(":")[0] for address in addresses)
-        taps.update({other: Tap(address) for other, address in enumerate(addresses) if other != rank})
+        for other, address in enumerate(addresses):
+            if other != rank:
+                taps[other] = Relay(address, seen.setdefault(other, []).append)
         return join(listener, [taps[at].address if at in taps else own for at, own in enumerate(addresses)], timeout)
 
     _meet._join = detour
@@ -192,7 +171,7 @@ def tapped(rank: int, options: dict[str, Any], variable: str | None) -> tuple[li
     assert torch.allclose(model.weight.grad, torch.tensor(VALUE))
     hook.close()
     os.environ.pop("GLOO_SOCKET_IFNAME", None)
-    return listened, any(SEEN in b"".join(tap.seen) for tap in taps.values())
+    return listened, any(SEEN in b"".join(pieces) for pieces in seen.values())
 
 
 def all_tapped(rank: int, world: int, cases: list[tuple[dict[str, Any], str | None]]) -> list[tuple[list[str], bool]]:

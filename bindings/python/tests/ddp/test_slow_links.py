@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 import time
 from typing import Any
 
 import pytest
 import torch
 from ranks import ddp, results
+from relay import Relay
 from torch import nn
 
 import gradwire.torch
@@ -17,8 +16,8 @@ from gradwire import Listener
 from gradwire.torch import _meet
 
 TIMEOUT = 3.0
-#: Bytes that the slow link passes at once, and seconds until the next ones.
-PIECE, PAUSE = 16_384, 0.01
+#: Seconds that each piece takes over the slow link.
+PAUSE = 0.04
 #: Parameters whose gradient takes a few times TIMEOUT over it, beside what the buffers of the system hold.
 COUNT = 5_000_000
 
@@ -27,27 +26,9 @@ class SlowListener:
     """Others reach this rank over a slow link."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._listener = Listener(*args, **kwargs)
-        self.join = self._listener.join
-        host, _, port = self._listener.address.rpartition(":")
-        socket_of_others = socket.create_server((host, 0))
-        threading.Thread(target=_serve, args=(socket_of_others, (host, int(port))), daemon=True).start()
-        self.address = f"{host}:{socket_of_others.getsockname()[1]}"
-
-
-def _serve(listener: socket.socket, to: tuple[str, int]) -> None:
-    while True:
-        near, _ = listener.accept()
-        far = socket.create_connection(to)
-        for pair in ((near, far), (far, near)):
-            threading.Thread(target=_pass, args=pair, daemon=True).start()
-
-
-def _pass(source: socket.socket, sink: socket.socket) -> None:
-    while piece := source.recv(PIECE):
-        time.sleep(PAUSE)
-        sink.sendall(piece)
-    sink.close()
+        listener = Listener(*args, **kwargs)
+        self.join = listener.join
+        self.address = Relay(listener.address, lambda _: time.sleep(PAUSE)).address
 
 
 def train(rank: int, world: int, slow: int, codec: str) -> tuple[float, float]:
