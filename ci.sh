@@ -35,7 +35,7 @@ declare -A purpose=(
   [fewer-features]="the codec crate's own tests pass with default features, with a heap alone, and without"
   [bench-smoke]="every bench runs once"
   [simulate]="a million random schedules of every route of an exchange keep the rules of tests/simulator"
-  [lab]="on hosts of their own, over links that are slow, far, lossy or cut: the contract over MPI, TCP and ZeroMQ, hostile peers, a short soak, hooks of torch"
+  [lab]="on hosts of their own, over links that are slow, far, lossy or cut: the contract over MPI, TCP and ZeroMQ, hostile peers, a message above 4 GiB, a short soak, hooks of torch"
   [metrics]="with the feature metrics: lints, and the page for Prometheus agrees with what runs write down"
   [miri]="Miri finds no undefined behaviour in the kernels, AVX2 loops included, and in the index coders"
   [deny]="licences, sources and bans of the dependencies are as deny.toml says; advisories where reachable"
@@ -405,6 +405,7 @@ check_lab() {
   need_command sysctl procps
   need_command ethtool ethtool
   need_command pgrep procps
+  cargo test --release -p gradwire-transports --test tcp -- --ignored above_4_gib
   timeout -k 5 "$lab_seconds" tests/lab/run.py
   check_torch_lab
 }

@@ -1,9 +1,11 @@
-//! Encoding on several threads gives the frames, the memory and the errors of encoding on one.
+//! Several threads give the frames, the memory, the errors and the sums of one.
 
 use gradwire::half::bf16;
+use gradwire::plan::Plan;
 use gradwire::state::{MemoryChoice, UnitState};
 use gradwire::{
-    EncodeError, Encoder, Grad, LayoutRef, Memory, Parallel, Source, Spec, StepInput, StepKey, Unit,
+    Decoder, EncodeError, Encoder, Grad, LayoutRef, Limits, Memory, Parallel, Source, Spec, StepInput,
+    StepKey, Unit,
 };
 use gradwire_tests::inputs::Input;
 use gradwire_tests::spellings::{and_examples, has_frames};
@@ -199,5 +201,44 @@ fn of_several_bad_values_the_first_is_named() {
         {
             assert_eq!(frame, Err(EncodeError::NonFiniteInput { index: 70_000 }), "{spelling}");
         }
+    }
+}
+
+#[test]
+fn units_that_are_added_side_by_side_have_the_same_sums() {
+    let lens = [70_000, 1, 33, 40_000, 90_000];
+    let starts = lens.iter().scan(3, |end, len| Some(std::mem::replace(end, *end + len)));
+    let unit = |(id, (start, &len))| Unit { id, start, len, dense: len == 33 };
+    let units: Vec<Unit> = (0..).zip(starts.zip(&lens)).map(unit).collect();
+    let values = Input::Heavy(8).values(200_040);
+    let layout = LayoutRef::flat(values.len());
+    for spelling in spellings() {
+        let spec = Spec::parse(spelling).unwrap();
+        let key = StepKey { seed: 5, step: 0, source: Source::Rank(1) };
+        let step = StepInput { key, layout: &layout, units: &units, grad: Grad::F32(&values) };
+        let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new());
+        let plan = || Plan::of_units(&spec, units.clone(), &layout);
+        let mut memory = Memory::for_plan(&plan(), &layout);
+        let bytes = encoder.encode(&spec.codec, &step, memory.as_mut()).unwrap();
+        let frame = decoder.parse(bytes, &layout, &Limits::for_layout(&layout)).unwrap();
+        let added = |pool: Option<&rayon::ThreadPool>| {
+            let plan = if pool.is_some() { plan().on_threads() } else { plan() };
+            let mut sums: Vec<Vec<f32>> = lens.map(|len| Input::Normal(9).values(len)).into();
+            let places = sums.iter_mut().map(|sum| &mut sum[..]);
+            let parts: Vec<_> = frame.units().zip(places).collect();
+            match pool {
+                None => plan.add_units(0.75, parts),
+                Some(pool) => pool.install(|| plan.add_units(0.75, parts)),
+            }
+            let bits = sums.into_iter().flatten().map(f32::to_bits);
+            bits.collect::<Vec<_>>()
+        };
+        let mut flat = vec![0.0; values.len()];
+        units.iter().for_each(|unit| flat[unit.range()].copy_from_slice(&Input::Normal(9).values(unit.len)));
+        frame.add_scaled_to(0.75, &mut flat);
+        let expected: Vec<u32> =
+            units.iter().flat_map(|unit| &flat[unit.range()]).map(|x| x.to_bits()).collect();
+        assert!(added(None) == expected, "{spelling}, one by one");
+        assert!(added(POOLS.last()) == expected, "{spelling}, side by side");
     }
 }

@@ -1,7 +1,8 @@
-//! Encoding on several threads: the feature `parallel`.
+//! Encoding and adding on several threads: the feature `parallel`.
 
 use crate::codec::{PacketSize, ParseBody};
 use crate::error::EncodeError;
+use crate::frame::FrameUnit;
 use crate::frame::gather::{Gather, StepInput};
 use crate::frame::message::Encoding;
 use crate::frame::packets::Packets;
@@ -11,7 +12,9 @@ use crate::gradient::unit::Unit;
 use crate::memory::Memory;
 use crate::registry::AsUnitCodec;
 use crate::scratch::{Scratch, ScratchLen};
+use crate::threads;
 use crate::wire::ids::CodecId;
+use alloc::vec::Vec;
 
 /// The same codec on the threads of the rayon pool in which the caller runs. Its frames, its errors and the
 /// memory that it leaves are the same, bit for bit, for any number of threads.
@@ -20,7 +23,8 @@ use crate::wire::ids::CodecId;
 /// and the checksum of their output, the selection pass of [`TopK`](crate::codecs::TopK), norms, rounding and
 /// fixed packing of [`Qsgd`](crate::codecs::Qsgd). These run on one thread: selection among the candidates,
 /// index coders, entropy coders, the passes of DGC and SIDCo, packets, and codecs of other crates. The lists
-/// of parts are allocated at each call.
+/// of parts are allocated at each call. A [plan on threads](crate::plan::Plan::on_threads) also adds received
+/// units side by side.
 ///
 /// # Examples
 /// ```
@@ -104,4 +108,9 @@ impl<C: AsUnitCodec> Gather for Parallel<C> {
     ) -> Result<Packets<'a>, EncodeError> {
         self.0.packets(step, memory, scratch, size)
     }
+}
+
+/// Adds each unit to its accumulator, several at a time.
+pub(crate) fn add_units(weight: f32, units: Vec<(FrameUnit<'_>, &mut [f32])>) {
+    threads::on_each(units, |(unit, sum)| unit.add_scaled_to(weight, sum));
 }

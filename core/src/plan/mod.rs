@@ -7,6 +7,7 @@ mod message;
 mod method;
 
 use crate::codec::Linear;
+use crate::frame::FrameUnit;
 use crate::frame::gather::Gather;
 use crate::gradient::layout::{LayoutRef, TensorRef};
 use crate::gradient::unit::Unit;
@@ -168,7 +169,8 @@ impl Plan {
 
     /// The same, with frames of listed codecs encoded on the threads of the rayon pool in which the caller
     /// runs: see [`Parallel`](crate::Parallel), which has the same bits with any number of threads. Units
-    /// with a density or rank of their own, and packets, are encoded on one thread.
+    /// with a density or rank of their own, and packets, are encoded on one thread. Received units are
+    /// [added](Self::add_units) side by side.
     ///
     /// # Examples
     /// ```
@@ -190,6 +192,29 @@ impl Plan {
     pub fn on_threads(mut self) -> Self {
         self.groups.iter_mut().for_each(|group| group.on_threads = true);
         self
+    }
+
+    /// Whether it works [on several threads](crate::Parallel).
+    #[must_use]
+    pub fn is_on_threads(&self) -> bool {
+        #[cfg(feature = "parallel")]
+        return self.groups.iter().any(|group| group.on_threads);
+        #[cfg(not(feature = "parallel"))]
+        false
+    }
+
+    /// Adds `weight` times every value of each unit of a frame to its own accumulator, as
+    /// [`FrameUnit::add_scaled_to`] does: [on several threads](Self::is_on_threads), as many units at a time.
+    /// The bits are the same.
+    ///
+    /// # Panics
+    /// When an accumulator has another length than its unit.
+    pub fn add_units(&self, weight: f32, units: Vec<(FrameUnit<'_>, &mut [f32])>) {
+        #[cfg(feature = "parallel")]
+        if self.is_on_threads() {
+            return crate::owned::parallel::add_units(weight, units);
+        }
+        units.into_iter().for_each(|(unit, sum)| unit.add_scaled_to(weight, sum));
     }
 
     /// Whether the identifier of each unit is its position.

@@ -286,10 +286,10 @@ impl AllGather {
         sum: &mut dyn Means,
         counts: bool,
     ) -> Result<usize, ExchangeError> {
-        let divisor = step.divisor;
+        let (divisor, plan) = (step.divisor, step.plan);
         let senders = &mut self.senders;
         let add = |message: &Message<'_>| {
-            message.add_to(sum);
+            message.add_to(plan, sum);
             if counts && divisor == Divisor::Senders {
                 senders.add(message);
             }

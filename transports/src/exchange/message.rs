@@ -2,7 +2,7 @@
 
 use gradwire::Frame;
 use gradwire::format::FrameUnit;
-use gradwire::plan::GroupFrames;
+use gradwire::plan::{GroupFrames, Plan};
 
 use super::means::Means;
 
@@ -27,8 +27,11 @@ impl<'a> Message<'a> {
         self.frames().for_each(|(frame, _)| frame.add_scaled_to(weight, sum));
     }
 
-    /// Adds it to means that may stand apart.
-    pub(super) fn add_to(&self, means: &mut dyn Means) {
+    /// Adds it to means that may stand apart, on threads if the plan says so.
+    pub(super) fn add_to(&self, plan: &Plan, means: &mut dyn Means) {
+        if plan.is_on_threads() {
+            return self.frames().for_each(|(frame, _)| add_side_by_side(frame, plan, means));
+        }
         match means.flat() {
             Some(sum) => self.add_scaled_to(1.0, sum),
             None => self.units().for_each(|unit| unit.add_scaled_to(1.0, means.of(unit.id(), unit.range()))),
@@ -43,4 +46,9 @@ impl<'a> Message<'a> {
     pub(super) fn held(&self) -> usize {
         self.units().map(|unit| unit.held()).sum()
     }
+}
+
+fn add_side_by_side(frame: &Frame<'_>, plan: &Plan, means: &mut dyn Means) {
+    let sums = means.all(&mut frame.units().map(|unit| (unit.id(), unit.range())));
+    plan.add_units(1.0, frame.units().zip(sums).collect());
 }

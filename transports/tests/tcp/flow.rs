@@ -87,6 +87,37 @@ fn a_long_message_passes_whole_through_small_queues_both_ways_at_once() {
     }
 }
 
+/// Lengths do not fit 32 bits.
+#[test]
+#[ignore = "needs 14 GB of memory, and minutes where nothing is optimised"]
+fn a_message_above_4_gib_passes_whole() {
+    const LEN: usize = (4 << 30) + 12_345;
+    // No two blocks are alike, so none can stand in for another.
+    let fill = |block: usize, bytes: &mut [u8]| {
+        bytes.fill(0x5a);
+        bytes[..8].copy_from_slice(&block.to_le_bytes());
+    };
+    const BLOCK: usize = 1 << 12;
+    for world in [World::new(2), World::sealed(2)] {
+        let [mut receiver, mut sender] = pair(World { limits: TcpLimits::default(), ..world });
+        let tag = Tag::new(0, 1);
+        let sending = thread::spawn(move || {
+            let mut message = vec![0; LEN];
+            (0..).zip(message.chunks_mut(BLOCK)).for_each(|(block, bytes)| fill(block, bytes));
+            sender.send(Rank(0), tag, &message, long()).unwrap();
+            sender
+        });
+        let (mut payload, mut expected) = (Vec::new(), [0; BLOCK]);
+        receiver.recv(Rank(1), tag, &mut payload, long()).unwrap();
+        assert_eq!(payload.len(), LEN);
+        for (block, bytes) in (0..).zip(payload.chunks(BLOCK)) {
+            fill(block, &mut expected);
+            assert!(bytes == &expected[..bytes.len()], "block {block}");
+        }
+        sending.join().unwrap().close(long()).unwrap();
+    }
+}
+
 #[test]
 fn many_short_messages_arrive_each() {
     const COUNT: u64 = 20_000;

@@ -55,6 +55,12 @@ impl Means for Places {
         assert_eq!(place.len(), range.len());
         place
     }
+
+    fn all(&mut self, units: &mut dyn Iterator<Item = (u32, Range<usize>)>) -> Vec<&mut [f32]> {
+        let mut places = (0..).zip(&mut self.0);
+        let mut place = |id| places.find(|(at, _)| *at == id).unwrap().1;
+        units.map(|(id, _)| &mut place(id)[..]).collect()
+    }
 }
 
 struct Worker {

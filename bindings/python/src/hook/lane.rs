@@ -56,17 +56,37 @@ pub(super) struct Places {
     spare: Vec<f32>,
 }
 
+impl Places {
+    fn place(&self, unit: u32, range: &Range<usize>) -> Option<Place> {
+        self.places.get(&unit).copied().filter(|place| place.len == range.len())
+    }
+}
+
 impl Means for Places {
     fn of(&mut self, unit: u32, range: Range<usize>) -> &mut [f32] {
-        match self.places.get(&unit) {
+        match self.place(unit, &range) {
             // SAFETY: Python keeps the tensors of a bucket in place until the bucket is done, which takes its
             // places away; nobody else touches them in between, and no two units have one place.
-            Some(place) if place.len == range.len() => unsafe { place.values_mut() },
-            _ => {
+            Some(place) => unsafe { place.values_mut() },
+            None => {
                 self.spare.resize(self.spare.len().max(range.len()), 0.0);
                 &mut self.spare[..range.len()]
             }
         }
+    }
+
+    fn all(&mut self, units: &mut dyn Iterator<Item = (u32, Range<usize>)>) -> Vec<&mut [f32]> {
+        let units: Vec<_> = units.map(|(id, range)| (self.place(id, &range), range.len())).collect();
+        let lens = units.iter().filter(|(place, _)| place.is_none()).map(|(_, len)| len);
+        let len = lens.sum();
+        self.spare.resize(self.spare.len().max(len), 0.0);
+        let mut spare = &mut self.spare[..];
+        let mean = |(place, len): (Option<Place>, usize)| match place {
+            // SAFETY: as in `of`.
+            Some(place) => unsafe { place.values_mut() },
+            None => spare.split_off_mut(..len).unwrap_or_default(),
+        };
+        units.into_iter().map(mean).collect()
     }
 }
 

@@ -1,4 +1,4 @@
-"""However many threads encode, the bits are the same."""
+"""However many threads encode and decode, the bits are the same."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(codec: str) -> None:
     one, five = results(2, train, codec, 1), results(2, train, codec, 5)
     assert len({found["bits"] for found in (*one, *five)} - {one[0]["bits"], one[1]["bits"]}) == 0
     assert [found["bits"] for found in one] == [found["bits"] for found in five]
-    # Those that encode, and that of the sockets.
+    # Those that encode and decode, and that of the sockets.
     assert [(found["own"], found["left"]) for found in (*one, *five)] == [(2, 0)] * 2 + [(6, 0)] * 2
 
 
