@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,8 +11,10 @@ import torch.distributed as dist
 
 from ._engine import Engine
 from ._errors import ExchangeError
-from ._optimizer import DistributedOptimizer, strangers
-from ._options import type_error, whole
+from ._fragments import cut as cut_names
+from ._fragments import due
+from ._optimizer import DistributedOptimizer, cut, strangers
+from ._options import AUTO, type_error, whole
 from ._wrapper import Wrapper
 
 Outer = Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
@@ -28,6 +31,20 @@ def _average(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
 _OUTER: dict[str, Outer] = {"nesterov": _nesterov, "average": _average}
 
 
+#: Megabytes of differences that travel as one.
+_BUCKET_MB = 25.0
+
+
+@dataclass
+class _Pending:
+    """An exchange that is under way: of which fragment, or of all tensors, and after how many steps it began."""
+
+    fragment: int | None
+    begun: int
+    #: Where the steps had led when it began, of parameters that more steps move meanwhile.
+    ends: dict[str, torch.Tensor]
+
+
 class LocalSteps(Wrapper):
     """An optimizer whose ranks take steps alone, and exchange how far these led after every ``every`` steps.
 
@@ -40,6 +57,8 @@ class LocalSteps(Wrapper):
     the steps led to. The mean of what was sent is the gradient of an outer optimizer, which moves the kept parameters, and all
     ranks go on from there. Buffers, as those of batch norm, stay each rank's own.
 
+    With ``fragments`` and ``overlap``, as in Streaming DiLoCo, a slow link is in use all the time, and nobody waits for it.
+
     :param inner: the optimizer of the steps, with all parameters that are trained. Schedules of its rate work as without.
     :param outer: ``"nesterov"`` for DiLoCo's (rate 0.7, momentum 0.9), ``"average"`` to go where ranks are on average, or a
         function that makes an optimizer of the parameters it is given.
@@ -47,6 +66,10 @@ class LocalSteps(Wrapper):
         the outer optimizer is tried. What is hidden adds at most 5 % to all that ranks do between two exchanges.
     :param every: steps between two exchanges. With 1, ``"average"`` and AdamW inside, AdamW's updates are compressed in place
         of its gradients.
+    :param fragments: runs of neighbouring tensors, of nearly equal size, that are exchanged in turn: each once in ``every``
+        steps, so one of them after every ``every / fragments``.
+    :param overlap: steps that ranks take while an exchange is under way, at most ``every // fragments``. What these steps did
+        to a rank's parameters is added to where the exchange led, and is a part of the rank's next difference.
     :param timeout: seconds that a rank waits for another at an exchange before it raises :class:`PeerLostError`, from when
         anything last moved between any two ranks.
     :param check_every: exchanges between two comparisons of the kept parameters of all ranks, by a hash; 0 for none.
@@ -67,6 +90,8 @@ class LocalSteps(Wrapper):
         every: int = 30,
         codec: str = "none",
         *,
+        fragments: int = 1,
+        overlap: int = 0,
         group: dist.ProcessGroup | None = None,
         rules: Mapping[str, str] | None = None,
         dense_below: int = 128,
@@ -86,7 +111,18 @@ class LocalSteps(Wrapper):
             raise TypeError(f"inner: expected an Optimizer, got {type(inner).__name__}")
         self._inner = inner
         self._every = whole("every", every, least=1)
+        self._overlap = whole("overlap", overlap)
+        if whole("fragments", fragments, least=1) > every:
+            raise ValueError(f"fragments={fragments}: expected at most every, {every}: one is exchanged after a step")
+        if overlap > every // fragments:
+            raise ValueError(f"overlap={overlap}: expected at most every // fragments, {every // fragments}")
+        if fragments > 1 and codec == AUTO:
+            raise ValueError(
+                "codec='auto': it compares exchanges of all tensors; choose without fragments, then name the codec"
+            )
+        #: Since all ranks had equal parameters.
         self._taken = 0
+        self._pending: _Pending | None = None
         named = list(model.named_parameters())
         kept = _kept(inner, named)
         self._kept = {name: (kept[id(parameter)], parameter) for name, parameter in named if id(parameter) in kept}
@@ -105,7 +141,12 @@ class LocalSteps(Wrapper):
             encrypt=encrypt,
             wire=wire,
             threads=threads,
+            _settings={"every": every, "fragments": fragments, "overlap": overlap},
         )
+        sizes = {name: start.numel() for name, (start, _) in self._kept.items()}
+        self._names = cut_names(sizes, fragments)
+        tensors = {tensor.name: tensor for tensor in self._outer._worker.tensors}
+        self._buckets = [cut([tensors[name] for name in names], _BUCKET_MB) for names in [*self._names, sizes]]
         # An exchange has moved the parameters already.
         self.exchange._watch.spikes.remedy = "To keep it small, clip gradients before step()"
 
@@ -113,8 +154,16 @@ class LocalSteps(Wrapper):
         """A step of the optimizer inside at this rank, and after every ``every`` of them an exchange of all ranks."""
         loss = self._step_alone(closure)
         self._taken += 1
-        if self._taken >= self._every:
-            self.synchronize()
+        fragment = due(self._taken, self._every, len(self._names))
+        is_over = self._pending is not None and self._taken - self._pending.begun >= self._overlap
+        if is_over or fragment is not None:
+            self._take_pending()
+        if fragment is not None:
+            self._begin(fragment)
+            if self._overlap == 0:
+                self._take_pending()
+                if len(self._names) == 1:
+                    self._taken = 0
         return loss
 
     def _step_alone(self, closure: Callable[[], float] | None) -> float | None:
@@ -129,27 +178,53 @@ class LocalSteps(Wrapper):
         return self._inner.step(closure)
 
     def synchronize(self) -> None:
-        """Exchanges now, at all ranks; does nothing right after an exchange. Call it after the last step of a run.
+        """Exchanges all tensors now, at all ranks; does nothing right after that. Call it after the last step of a run.
 
         An exception leaves the parameters as the steps made them, and the kept ones as they were.
         """
         if self._taken == 0:
             return
+        self._take_pending()
+        self._begin(None)
+        self._take_pending()
+        self._taken = 0
+
+    def _names_of(self, fragment: int | None) -> Iterable[str]:
+        return self._kept if fragment is None else self._names[fragment]
+
+    def _begin(self, fragment: int | None) -> None:
+        """Begins an exchange of a fragment, or of all tensors."""
+        self._pending = _Pending(fragment, self._taken, {})
         with torch.no_grad():
-            for start, parameter in self._kept.values():
+            for name in self._names_of(fragment):
+                start, parameter = self._kept[name]
                 # From where the steps began: with parameters of 16 bits, that is the kept one rounded.
                 start.grad = (start.to(parameter.dtype) - parameter).to(start.dtype)
-            self._outer.synchronize()
-            if not all(bool(start.grad.isfinite().all()) for start, _ in self._kept.values() if start.grad is not None):
-                raise ExchangeError(
-                    "after its local steps a parameter of some rank was not finite: load the last checkpoint, and lower the "
-                    "rate or clip gradients"
-                )
-            self._outer.step()
-            for start, parameter in self._kept.values():
-                parameter.copy_(start)
+                if self._overlap and fragment is not None:
+                    self._pending.ends[name] = parameter.detach().clone()
+        self._outer._buckets = self._buckets[-1 if fragment is None else fragment]
+        self._outer._send_rest()
+
+    def _take_pending(self) -> None:
+        """Waits for the exchange that is under way, if there is one, and goes where it led."""
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
+        self._outer.synchronize()
+        moved = [self._kept[name][0] for name in self._names_of(pending.fragment)]
+        if not all(bool(start.grad.isfinite().all()) for start in moved if start.grad is not None):
+            self._drop_means()
+            raise ExchangeError(
+                "after its local steps a parameter of some rank was not finite: load the last checkpoint, and lower the "
+                "rate or clip gradients"
+            )
+        self._outer.step()
+        with torch.no_grad():
+            for name in self._names_of(pending.fragment):
+                start, parameter = self._kept[name]
+                end = pending.ends.get(name)
+                parameter.copy_(start if end is None else start + (parameter - end))
                 start.grad = None
-        self._taken = 0
 
     @property
     def exchange(self) -> Engine:
@@ -163,13 +238,27 @@ class LocalSteps(Wrapper):
     def state_dict(self) -> dict[str, Any]:
         """All that this rank needs to go on with the same bits, beside its own model, also between two exchanges.
 
-        Right after an exchange the models of all ranks are equal, so one is enough.
+        Right after an exchange of all tensors the models of all ranks are equal, so one is enough. Waits for the exchange that
+        is under way, if there is one.
         """
+        pending = self._pending
+        if pending is not None:
+            self._outer.synchronize()
         return {
             "inner": self._inner.state_dict(),
             "outer": self._outer.state_dict(),
             "kept": {name: start.detach().clone() for name, (start, _) in self._kept.items()},
             "taken": self._taken,
+            "pending": None if pending is None else self._state_of(pending),
+        }
+
+    def _state_of(self, pending: _Pending) -> dict[str, Any]:
+        means = {name: self._kept[name][0].grad for name in self._names_of(pending.fragment)}
+        return {
+            "fragment": pending.fragment,
+            "begun": pending.begun,
+            "ends": {name: end.clone() for name, end in pending.ends.items()},
+            "means": {name: mean.clone() for name, mean in means.items() if mean is not None},
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:  # type: ignore[override]
@@ -185,6 +274,7 @@ class LocalSteps(Wrapper):
             raise ValueError("state: saved between two exchanges; to change the number of ranks, save right after one")
         self._check_kept(state["kept"])
         taken = whole("state: taken", state["taken"])
+        self._forget_pending()
         before = self._inner.state_dict()
         self._inner.load_state_dict(state["inner"])
         try:
@@ -196,6 +286,23 @@ class LocalSteps(Wrapper):
         with torch.no_grad():
             for name, (start, _) in self._kept.items():
                 start.copy_(state["kept"][name])
+        # States of before have none.
+        if (saved := state.get("pending")) is not None:
+            self._pending = _Pending(saved["fragment"], saved["begun"], dict(saved["ends"]))
+            self._outer._is_exchanged = True
+            for name, mean in saved["means"].items():
+                self._kept[name][0].grad = mean.to(self._kept[name][0].device, copy=True)
+
+    def _forget_pending(self) -> None:
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            self._outer.synchronize()
+            self._drop_means()
+
+    def _drop_means(self) -> None:
+        self._outer._is_exchanged = False
+        for start, _ in self._kept.values():
+            start.grad = None
 
     def _check_kept(self, kept: Mapping[str, torch.Tensor]) -> None:
         shapes = {name: tuple(start.shape) for name, (start, _) in self._kept.items()}

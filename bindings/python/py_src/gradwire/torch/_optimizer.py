@@ -74,6 +74,7 @@ class DistributedOptimizer(Wrapper):
         wire: str = "f32",
         clip_norm: float | None = None,
         threads: int | None = None,
+        _settings: Mapping[str, Any] | None = None,
     ) -> None:
         """Checks all of them before it makes anything."""
         if not isinstance(optimizer, torch.optim.Optimizer):
@@ -107,7 +108,7 @@ class DistributedOptimizer(Wrapper):
             clip_norm=clip_norm,
             threads=threads,
         )
-        settings = {"bucket_cap_mb": bucket_cap_mb, "backward_passes_per_step": backward_passes_per_step}
+        settings = {"bucket_cap_mb": bucket_cap_mb, "backward_passes_per_step": backward_passes_per_step, **(_settings or {})}
         parent = group if group is not None else dist.group.WORLD
         if parent is None:
             raise RuntimeError("expected a process group: call torch.distributed.init_process_group before")
@@ -117,7 +118,7 @@ class DistributedOptimizer(Wrapper):
         """Counters, log, epochs and residuals, as :func:`compress` returns them for DDP."""
         if self._worker.rank == 0 and (text := misfit(codec, optimizer)) is not None:
             warnings.warn(f"gradwire: {text}", stacklevel=2)
-        self._buckets = _cut(tensors, bucket_cap_mb)
+        self._buckets = cut(tensors, bucket_cap_mb)
         self._at = {id(tensor.parameter): at for at, bucket in enumerate(self._buckets) for tensor in bucket}
         # The backward that is under way, the gradients that each bucket still lacks, and the buckets that were handed over.
         self._task = -1
@@ -166,6 +167,12 @@ class DistributedOptimizer(Wrapper):
         if self._passes == self._passes_per_step:
             self.synchronize()
 
+    def _send_rest(self) -> None:
+        if len(self._jobs) < len(self._buckets):
+            self._marks.append(self._worker.stage.mark())
+        while len(self._jobs) < len(self._buckets):
+            self._send_next()
+
     def _send_next(self) -> None:
         at = len(self._jobs)
         job = Bucket(at, at + 1 == len(self._buckets), marks=self._marks)
@@ -190,9 +197,7 @@ class DistributedOptimizer(Wrapper):
         """
         if self._is_exchanged:
             return
-        self._marks.append(self._worker.stage.mark())
-        while len(self._jobs) < len(self._buckets):
-            self._send_next()
+        self._send_rest()
         jobs, self._jobs, self._passes = self._jobs, [], 0
         self._worker.finish()
         for job, tensors in zip(jobs, self._buckets, strict=True):
@@ -310,7 +315,7 @@ def strangers(optimizer: torch.optim.Optimizer, known: set[int]) -> Iterator[tup
         yield from ((number, parameter) for parameter in group["params"] if id(parameter) not in known)
 
 
-def _cut(tensors: Sequence[Named], cap_mb: float) -> list[list[Named]]:
+def cut(tensors: Sequence[Named], cap_mb: float) -> list[list[Named]]:
     """Buckets in the order in which backward gives gradients, or nearly so."""
     buckets: list[list[Named]] = []
     size = 0.0
