@@ -31,6 +31,10 @@ class Fixed:
         if options.start_step:
             self._dense = Plan(tensors, "none", {}, 0, len(self.plan.groups))
         self._options = options
+        if options.wire != "f32" and not any(
+            group.codec.is_linear for plan in (self.plan, self._dense) for group in plan.groups
+        ):
+            raise ValueError(f"wire={options.wire!r}: {options.codec} makes frames, which travel as they are; use wire='f32'")
 
     def lanes(self) -> list[Lane]:
         """As the engine makes them."""
