@@ -77,7 +77,11 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"wire": None}, "ValueError", "wire=None: expected 'f32' or 'bf16'"),
     ({"wire": torch.bfloat16}, "ValueError", "wire=torch.bfloat16: expected 'f32' or 'bf16'"),
     ({"codec": "topk:density=0.1", "wire": "bf16"}, "ValueError", "topk:density=0.1 makes frames, which travel as they are"),
-    ({"codec": "bf16", "rules": {"*weight": "qsgd"}, "wire": "bf16"}, "ValueError", "bf16 makes frames, which travel as they are"),
+    (
+        {"codec": "bf16", "rules": {"*weight": "qsgd"}, "wire": "bf16"},
+        "ValueError",
+        "bf16 makes frames, which travel as they are",
+    ),
     ({"allow_untested": 1}, "TypeError", "allow_untested=1: expected True or False"),
     ({"allow_untested": "yes"}, "TypeError", "allow_untested='yes': expected True or False"),
 ]
