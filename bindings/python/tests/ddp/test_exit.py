@@ -96,7 +96,7 @@ def lets_go(rank: int, world: int, kind: str) -> list[tuple[int, int, bool, bool
 
 @pytest.mark.parametrize("kind", ["hook", "optimizer"])
 def test_a_hook_ends_with_its_model(kind: str) -> None:
-    for found in results(2, lets_go, kind):
+    for found in results(2, lets_go, kind, seconds=400):
         threads, memory, hooks, models = zip(*found, strict=True)
         assert all(hooks)
         assert all(models)
