@@ -215,10 +215,6 @@ fn local_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
         config.clip_mean.is_some(),
         format!("clip_mean with local_steps = {count}: the mean is one of ways; clip shortens gradients"),
     )?;
-    refuse(
-        config.is_delayed(),
-        format!("delayed with local_steps = {count}: workers would begin without their own last steps"),
-    )?;
     refuse(config.adapt.is_some(), format!("adapt with local_steps = {count}: controllers judge gradients"))
 }
 

@@ -216,12 +216,18 @@ impl<'a, T: Transport> Worker<'a, T> {
         Ok(loss)
     }
 
-    /// This worker's own steps from the parameters that all have. What it sends is how far they led, with the
-    /// sign of a gradient. Returns the mean of their losses.
+    /// This worker's own steps from the parameters that all have; in a delayed run, from where its last steps
+    /// led from there, which is on its way. What it sends is how far they led, with the sign of a gradient.
+    /// Returns the mean of their losses.
     fn take_local_steps(&mut self, step: u64) -> Result<f32, ModelError> {
         let (count, mut loss) = (self.job.batches_per_step(), 0.0);
+        let mut from = self.params.clone();
+        if self.job.config.is_delayed() && step > 0 {
+            from.iter_mut().zip(&self.grad).for_each(|(param, way)| *param -= way);
+            self.model.set_params(&from);
+        }
         if let Some(Own::Local { params, .. }) = &mut self.own {
-            params.copy_from_slice(&self.params);
+            params.copy_from_slice(&from);
         }
         for batch in step * count..(step + 1) * count {
             loss += self.clipped_gradient(batch)?;
@@ -231,7 +237,7 @@ impl<'a, T: Transport> Worker<'a, T> {
             }
         }
         if let Some(Own::Local { params, .. }) = &self.own {
-            let led = self.params.iter().zip(params);
+            let led = from.iter().zip(params);
             self.grad.iter_mut().zip(led).for_each(|(way, (from, to))| *way = from - to);
         }
         Ok(loss / count as f32)

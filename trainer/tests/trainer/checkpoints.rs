@@ -70,7 +70,7 @@ fn timeless(metrics: &[Metrics]) -> Vec<Metrics> {
 type Change = fn(&mut Settings);
 
 /// Every kind of memory, optimizer, schedule and controller.
-fn cases() -> [(&'static str, Change); 53] {
+fn cases() -> [(&'static str, Change); 54] {
     let momentum = |settings: &mut Settings| settings.momentum = Some(0.9);
     let adamw = |settings: &mut Settings| settings.optimizer = Some(OptimizerKind::Adamw);
     let updates = |settings: &mut Settings| {
@@ -92,6 +92,10 @@ fn cases() -> [(&'static str, Change); 53] {
     let local_sgd = |settings: &mut Settings| {
         (settings.momentum, settings.local_steps) = (Some(0.9), Some(2));
         (settings.exchange, settings.accumulate) = (Some(ExchangeKind::Server), Some(2));
+    };
+    let late_local = |settings: &mut Settings| {
+        (settings.optimizer, settings.local_steps) = (Some(OptimizerKind::Adamw), Some(2));
+        (settings.outer_momentum, settings.delayed) = (Some(0.9), Some(true));
     };
     let updates_by_server = |settings: &mut Settings| {
         settings.optimizer = Some(OptimizerKind::AdamwUpdates);
@@ -166,6 +170,7 @@ fn cases() -> [(&'static str, Change); 53] {
         ("none", nesterov),
         ("efsign", nesterov),
         ("topk:density=0.02", local_sgd),
+        ("topk:density=0.02", late_local),
         ("qsgd:bits=4", momentum),
         ("qsgd:bits=4,rounding=nearest", adamw),
         ("randomk:density=0.05", schedule),
