@@ -31,6 +31,9 @@ METHODS = {
     "local4-qsgd": Method("adamw", "qsgd:bits=2,rounding=nearest", 4),
     "local4-efsign": Method("adamw", "efsign", 4),
     "local8-dense": Method("adamw", "none", 8),
+    # The exchange is under way during the next steps.
+    "local4-topk-18%-delayed": Method("adamw", "topk:density=0.18,values=q4", 4, ("--delayed",)),
+    "local8-dense-delayed": Method("adamw", "none", 8, ("--delayed",)),
     "local8-nesterov": Method("adamw", "none", 8, ("--outer-lr", 0.7, "--outer-momentum", 0.9)),
     "local8-sparseloco": Method("adamw", "topk:density=0.0156,chunk=4096,values=q2,decay=0.95", 8),
     "updates-topk-3.2%": Method("adamw-updates", "topk:density=0.032,values=q4"),
