@@ -5,10 +5,10 @@ import math
 import re
 import shlex
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import methods_bench
-from methods_cells import DENSE, GRADIENTS, METHODS, REFERENCE, WORKERS
+from methods_cells import DENSE, GRADIENTS, LONG_STEPS, METHODS, REFERENCE, WORKERS
 from methods_formulas import formula
 
 # Student's t, 97.5 % points, by degrees of freedom.
@@ -187,12 +187,13 @@ def longer(report):
     for method, found in report.at_length.items():
         sent = [course["bytes"] for course in report.courses(method)]
         megabytes = statistics.mean(map(sum, sent)) / WORKERS / 1e6
-        yield row(shown(method), f"{found.rate:g}", found.shown(), f"{megabytes:.3g}", *after_training(method, sent))
+        name = shown(replace(method, codec=method.codec_of(LONG_STEPS)))
+        yield row(name, f"{found.rate:g}", found.shown(), f"{megabytes:.3g}", *after_training(method, sent))
 
 
 def after_training(method, sent):
     """What a worker sends in a step, and the share of steps with latents for each seed. These send less than a step that trains."""
-    before = method.phases(len(sent[0]))
+    before = method.phases(LONG_STEPS)
     later = [value for run in sent for value in run[before:]]
     if not before:
         return kilobytes(later), "–"
