@@ -72,7 +72,8 @@ def curves(axis, report):
         megabytes = [value / WORKERS / 1e6 for value in sent[WINDOW - 1 :: WINDOW]]
         axis.plot(megabytes, losses, linewidth=1, color=colour(method))
         ends.append((method, megabytes[-1], losses[-1]))
-    write_numbers(axis, ends)
+    # On their left, numbers would hide the curves.
+    write_numbers(axis, ends, [(dx, dy) for dx, dy in PLACES if dx > 0])
 
 
 def draw(axis, points, *, is_up):
@@ -81,20 +82,20 @@ def draw(axis, points, *, is_up):
         axis.plot(x, y, "o", markersize=4, color=colour(method))
     front = best(points, is_up=is_up)
     axis.step([x for _, x, _ in front], [y for _, _, y in front], where="post", color="silver", linewidth=1, zorder=0)
-    write_numbers(axis, points, bold=[method for method, _, _ in front])
+    write_numbers(axis, points, PLACES, bold=[method for method, _, _ in front])
 
 
-def write_numbers(axis, points, bold=()):
+def write_numbers(axis, points, places, bold=()):
     """Beside each point, where there is room."""
     # Sets the limits, and with them where a dot is.
     axis.figure.canvas.draw()
     taken = []
     for method, x, y in points:
         at = axis.transData.transform((x, y)) * 72 / axis.figure.dpi
-        places = [place for place in PLACES if all(is_clear(at + place, other) for other in taken)] or PLACES
-        taken.append(at + places[0])
+        place = next((place for place in places if all(is_clear(at + place, other) for other in taken)), places[0])
+        taken.append(at + place)
         style = {"fontsize": 6, "color": colour(method), "weight": "bold" if method in bold else "normal"}
-        axis.annotate(METHODS.index(method) + 1, (x, y), xytext=places[0], textcoords="offset points", va="center", **style)
+        axis.annotate(METHODS.index(method) + 1, (x, y), xytext=place, textcoords="offset points", va="center", **style)
 
 
 def is_clear(place, other):
