@@ -346,7 +346,7 @@ check_study() {
   # Refuses a codec of the registry that has no method there.
   timeout -k 5 "$study_seconds" "$study" "$trainer" "$folder/methods" --quick
   rows=$("$study" "$trainer" "$folder/methods" --table | grep -cE '\| (gather|linear|gossip) \| [^|]* \| [0-9]')
-  [[ $rows == 81 ]] || fail "the table has $rows rows, expected one for each of the 81 methods"
+  [[ $rows == 86 ]] || fail "the table has $rows rows, expected one for each of the 86 methods"
   mkdir "$folder/record"
   tar -C "$folder/record" -xf benches/results/methods.tar.xz
   cp docs/methods.md "$folder/methods.md"

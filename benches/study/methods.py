@@ -10,13 +10,15 @@ usage: methods.py TRAINER FOLDER [--quick]
        methods.py TRAINER FOLDER --export FILE     all that the tables need, as FILE (.tar.xz); unpacked, it is a FOLDER again
 
 Fails if `trainer codec list` has a codec without a method here. Runs every cell that is not finished: each method at three
-rates with one seed, then at its best rate with three others, in each part of the study. GRADWIRE_DATA names the folder that
+rates with one seed, then at its best rate with three others, in each part of the study; longer runs take the rates of the
+shorter ones. GRADWIRE_DATA names the folder that
 holds gradients/ and data/fashion-mnist. --quick runs every method for some steps, to see that all of it works.
 """
 
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 from collections import Counter
@@ -30,7 +32,22 @@ import methods_cells
 import methods_plot
 import methods_report
 import report
-from methods_cells import BATCH, FACTOR, METHODS, MOST_RATES, PARTS, QUICK_STEPS, REFERENCE, SEEDS, STEPS, TUNING_SEED, WORKERS, Cell
+from methods_cells import (
+    BATCH,
+    FACTOR,
+    LONG_STEPS,
+    METHODS,
+    MOST_RATES,
+    PARTS,
+    QUICK_STEPS,
+    REFERENCE,
+    SEEDS,
+    STEPS,
+    TUNING_SEED,
+    WINDOW,
+    WORKERS,
+    Cell,
+)
 from runs import Runs
 
 
@@ -45,7 +62,7 @@ class Methods(Runs):
         """What `trainer train` is asked for."""
         method, steps = cell.method, self.exchanges(cell)
         # Rules name codecs themselves.
-        codec = () if method.option("--rules") else ("--codec", method.codec)
+        codec = () if method.option("--rules") else ("--codec", method.codec_of(steps))
         command = [*self.task(cell, steps), *codec, *method.options, "--workers", WORKERS]
         command += ["--steps", steps, "--lr", cell.rate, "--seed", cell.seed, "--eval-every", 0, "--hash-every", 0]
         # What it keeps is counted in a checkpoint.
@@ -66,7 +83,7 @@ class Methods(Runs):
 
     def batches(self, method, part):
         """At equal bytes, as many as the reference's bytes pay for; that takes the first cells of both."""
-        steps = QUICK_STEPS if self.is_quick else STEPS
+        steps = QUICK_STEPS if self.is_quick else LONG_STEPS if part == "long" else STEPS
         if part != "bytes" or method == REFERENCE:
             return steps
         budget = self.bytes_a_batch(self.first(REFERENCE)) * STEPS
@@ -87,7 +104,9 @@ class Methods(Runs):
         return float("inf") if loss is None else loss
 
     def is_tuned_anew(self, method, part):
-        """Where equal bytes are far fewer steps, another rate may be the best."""
+        """Where equal bytes are far fewer steps, another rate may be the best. Longer runs have the rate of the others."""
+        if part == "long":
+            return False
         return part != "bytes" or self.batches(method, part) < STEPS / 2
 
     def tuned(self, method, part):
@@ -138,6 +157,18 @@ class Methods(Runs):
         for file in path.glob("checkpoints/*/rank-0.safetensors"):
             (path / "state.json").write_text(json.dumps({"bytes": data_bytes(file)}) + "\n")
 
+    def keep_course(self, cell):
+        """Writes down what all workers sent in each step, and how the loss fell."""
+        if lines := self.metrics(cell):
+            losses = [statistics.mean(line["loss"] for line in part) for part in in_parts(lines)]
+            course = {"bytes": [line["bytes_up"] for line in lines], "loss": [round(loss, 4) for loss in losses]}
+            (self.path(cell) / "course.json").write_text(json.dumps(course) + "\n")
+
+
+def in_parts(values):
+    """A curve's points: so many values for each, that one step's chance does not show."""
+    return [values[start : start + WINDOW] for start in range(0, len(values), WINDOW)]
+
 
 def data_bytes(file):
     """Of a safetensors file, its header left out."""
@@ -146,11 +177,10 @@ def data_bytes(file):
 
 
 def registry(trainer):
-    """The names of all codecs but those of other crates (`x:NAME`). Fails if one has no method."""
+    """The kinds of all codecs, by name. Fails if one has no method."""
     listed = subprocess.run([trainer, "codec", "list", "--json"], check=True, capture_output=True, text=True).stdout
     entries = [json.loads(line) for line in listed.splitlines()]
     names = {name["name"]: entry["kind"] for entry in entries for name in entry["names"]}
-    names = {name: kind for name, kind in names.items() if not name.startswith("x:")}
     if missing := sorted(names.keys() - {method.codec_name for method in METHODS}):
         sys.exit(f"methods_cells.py has no method of {', '.join(missing)}, which `trainer codec list` has")
     return names
@@ -164,6 +194,9 @@ def run(runs, kinds, arguments):
             runs.count_state(method)
             if not runs.is_quick:
                 runs.run_all(runs.finals(method, part))
+            if part == "long":
+                for cell in runs.finals(method, part):
+                    runs.keep_course(cell)
     methods_bench.measure(runs, kinds, rounds=1 if runs.is_quick else arguments.rounds)
 
 

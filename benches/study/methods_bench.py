@@ -17,7 +17,8 @@ def measure(runs, kinds, *, rounds):
     folder = runs.folder / "bench"
     folder.mkdir(exist_ok=True)
     # Gossip encodes differences of models.
-    codecs = sorted({method.codec for method in METHODS if method.is_fixed and kinds[method.codec_name] != "gossip"})
+    measured = [method for method in METHODS if method.is_fixed and kinds[method.codec_name] != "gossip"]
+    codecs = sorted({method.codec for method in measured if not method.is_learned})
     errors = folder / "errors.jsonl"
     if new := without(errors, codecs):
         files = [(regime, name) for regime, names in inputs(runs).items() for name in names]

@@ -1,6 +1,5 @@
 """The methods of docs/methods.md, and the runs that compare them."""
 
-import math
 import re
 from dataclasses import dataclass, field
 
@@ -14,11 +13,15 @@ QUICK_TASK = ("--data", "optdigits", "--model", "mlp", "--hidden", 16)
 STEPS, QUICK_STEPS = 150, 4
 # At equal bytes a method takes as many steps as its bytes allow, and no more than this.
 MOST_STEPS = 300
+# What the longer runs take, for a codec that learns during the run and what it is compared with.
+LONG_STEPS = 4 * STEPS
+# Steps that are one point of their curves.
+WINDOW = 20
 # A GPT of 110,464 parameters as people train it.
 GPT_TASK = ("--data", "tiny-shakespeare", "--model", "gpt", "--batch", 32, "--schedule", "cosine", "--clip", 1, "--beta2", 0.95)
 
 # What each method is asked to train.
-PARTS = {"steps": "the MLP at equal steps", "bytes": "the MLP at equal bytes", "gpt": "the GPT with AdamW"}
+PARTS = {"steps": "the MLP at equal steps", "bytes": "the MLP at equal bytes", "long": "the MLP for longer", "gpt": "the GPT with AdamW"}
 
 # Three rates for each kind of step; where the best is at an end, the next one too, up to so many.
 RATES = {"sgd": (0.3, 0.15, 0.6), "momentum": (0.03, 0.015, 0.06), "adamw": (0.003, 0.0015, 0.006)}
@@ -54,6 +57,8 @@ class Method:
     is_fixed: bool = True
     # Whether it is a row of the table of selections.
     selects: bool = field(default=False, compare=False)
+    # Whether it is a row of the table of longer runs.
+    lasts: bool = field(default=False, compare=False)
 
     @property
     def name(self):
@@ -68,12 +73,25 @@ class Method:
     @property
     def codec_name(self):
         """As in the registry."""
-        return self.codec.split(":")[0]
+        return re.match("(x:)?[^:]*", self.codec)[0]
+
+    @property
+    def is_learned(self):
+        """Whether it is trained during the run, so that one gradient alone says nothing of it."""
+        return self.codec_name == "x:lgc"
+
+    def codec_of(self, steps):
+        """Phases that a codec counts in steps are those of a run of STEPS, and the same shares of any other."""
+        return re.sub(r"(_steps=)(\d+)", lambda found: f"{found[1]}{int(found[2]) * steps // STEPS}", self.codec)
+
+    def phases(self, steps):
+        """The steps before a codec sends what it learned."""
+        return sum(map(int, re.findall(r"_steps=(\d+)", self.codec_of(steps))))
 
     @property
     def keys(self):
         """Of the codec."""
-        pairs = self.codec.partition(":")[2].split(",")
+        pairs = self.codec.removeprefix(self.codec_name)[1:].split(",")
         return dict(pair.partition("=")[::2] for pair in pairs if pair)
 
     def option(self, name, default=None):
@@ -130,7 +148,7 @@ class Method:
     def trains(self, part):
         """AdamW goes with what sends gradients, or its updates. The rules are those of the MLP's layers."""
         if part != "gpt":
-            return True
+            return part != "long" or self.lasts
         # A row with this option is that of its codec.
         is_repeated = self.option("--optimizer") == "adamw"
         return not is_repeated and self.kind_of_step not in ("momentum", "amsgrad") and "--rules" not in self.options
@@ -146,13 +164,19 @@ def by_layer(codec, **rest):
     return Method(codec, ("--rules", f"layers.0*={codec}; {codec}"), **rest)
 
 
-DENSE = Method("none", weak="the most bytes", source="")
+def learned(*keys, dense_steps=5, train_steps=45, **rest):
+    """With the phases of a run of STEPS."""
+    return Method(",".join([f"x:lgc:dense_steps={dense_steps},train_steps={train_steps}", *keys]), lasts=True, **rest)
+
+
+DENSE = Method("none", lasts=True, weak="the most bytes", source="")
 DENSE_MOMENTUM = Method("none", ("--momentum", 0.9), weak="the most bytes", source="")
 DENSE_ADAMW = Method("none", ("--optimizer", "adamw"), weak="the most bytes", source="")
 # Its bytes are those of the comparison at equal bytes.
 REFERENCE = Method(
     "topk:density=0.01",
     selects=True,
+    lasts=True,
     weak="frames of all workers are gathered: bytes grow with the workers; not with AdamW",
     source="Aji, Heafield, arXiv 1704.05021; Stich et al., arXiv 1809.07599",
 )
@@ -168,6 +192,7 @@ EGHLIDI, RANDOMK = "Eghlidi, Jaggi, arXiv 2009.09271", "Stich et al., arXiv 1809
 BLIND = "chooses without a look at the gradient"
 NEIGHBOURS = f"{BLIND}; neighbours are sent together and wait together"
 CHOCO = "Koloskova et al., arXiv 1902.00340"
+LGC = "Abrahamyan et al., arXiv 2103.08870"
 POWERSGD, POWERGOSSIP = "Vogels et al., arXiv 1905.13727", "Vogels et al., arXiv 2008.01425"
 HERE = "of this project"
 
@@ -182,7 +207,7 @@ METHODS = [
     REFERENCE,
     Method("topk:density=0.001", weak="as with 0.01, and small gradients wait long", source=TOPK),
     Method("topk:density=0.01,values=q4", weak="as `topk`; fitting a codebook", source=f"{TOPK}; codebook {HERE}"),
-    Method("topk:density=0.01,values=q2", weak="as `topk`; fitting a codebook", source="Sarfi et al., arXiv 2508.15706, for 2 bits"),
+    Method("topk:density=0.01,values=q2", lasts=True, weak="as `topk`; fitting a codebook", source="Sarfi et al., arXiv 2508.15706, for 2 bits"),
     Method("topk:density=0.01,values=sign", weak="one magnitude for a unit; values below half of it wait", source="Sarfi et al., arXiv 2508.15706, for values of few bits"),
     Method("topk:density=0.001,values=q4", weak="as with 0.001", source=f"{TOPK}; codebook {HERE}"),
     Method("topk:density=0.01,index=smallest,values=q4", weak="positions and values take longer to code", source=HERE),
@@ -213,7 +238,7 @@ METHODS = [
     Method("randomk:density=0.01,block=run", selects=True, weak=NEIGHBOURS, source=EGHLIDI),
     Method("sharedk:density=0.01,by=sketch", weak="16 floats for each value, so few workers do better with `topk`", source="near to arXiv 2510.26709 and 1903.04488"),
     Method("sharedk:density=0.01,by=sketch,rows=5", weak="48 floats for each value; hashing every coordinate five times", source="SketchedSGD without its momentum: Ivkin et al., arXiv 1903.04488"),
-    Method("sharedk:density=0.01,by=leader", selects=True, weak="misses what only the sum shows; three rounds of messages", source=f"CLT-k, {SCALECOM}"),
+    Method("sharedk:density=0.01,by=leader", selects=True, lasts=True, weak="misses what only the sum shows; three rounds of messages", source=f"CLT-k, {SCALECOM}"),
     Method("sharedk:density=0.01,by=leader,unit=tensor", selects=True, weak="as over the model; small layers send as large a share as large ones", source=f"CLT-k, {SCALECOM}"),
     Method("sharedk:density=0.01,by=leader,memory=none", selects=True, weak="what is not sent is lost", source=f"CLT-k, {SCALECOM}"),
     Method("sharedk:density=0.01,by=leader,lowpass=0.1", weak="a tenth of a gradient that is not sent is kept", source=f"ScaleCom, {SCALECOM}"),
@@ -241,6 +266,11 @@ METHODS = [
     Method("maxnorm:bits=2,sigmas=2.5,unit=tensor", weak="much noise; keeps no residual", source=TERNGRAD),
     Method("powersgd:rank=1", weak="matrices only; vectors go whole", source=POWERSGD),
     Method("powersgd:rank=4", weak="matrices only; vectors go whole", source=POWERSGD),
+    learned(weak="dense steps are most of a short run's bytes, and positions most of a later step's; training the autoencoder takes a hundred times as long as the gradients of this network", source=LGC),
+    learned(dense_steps=0, train_steps=50, weak="as with dense steps, but for their bytes", source=f"{LGC}; no dense steps: {HERE}"),
+    learned("order=index", weak="as in the order of values, but neighbours are as good as unrelated: there is nothing to learn, and the gate stays shut", source=LGC),
+    learned("decoders=4", weak="decoded values lack most of their energy, so the gate stays shut; more to train for each decoder", source=LGC),
+    learned("decoders=4,gate=0.95", weak="as with the gate of 0.5, but what is decoded says little, and the rest waits", source=LGC),
     Method("dpsgd", weak="replicas differ; the bytes of `none`", source="Lian et al., arXiv 1705.09056"),
     Method("powergossip:rank=1", weak="replicas differ; matrices only", source=POWERGOSSIP),
     Method("powergossip:rank=1,iterations=4", weak="replicas differ; more messages in a step", source=POWERGOSSIP),
@@ -269,129 +299,3 @@ class Cell:
     def name(self):
         """Of its folder."""
         return f"{self.method.name}-{self.part}-lr{self.rate:g}-s{self.seed}"
-
-
-def entropy(share):
-    """Bits that say of a coordinate whether it is one of a share of all, if chance chose them."""
-    if not 0 < share < 1:
-        return 0.0
-    return -share * math.log2(share) - (1 - share) * math.log2(1 - share)
-
-
-VALUE_BITS = {"f32": 32, "f16": 16, "bf16": 16, "q8": 8, "q4": 4, "q2": 2, "sign": 1}
-
-
-def sparse(method, shapes):
-    """Where no density is given, none is known beforehand. Of a chunk, at least one is sent."""
-    value, density = VALUE_BITS[method.keys.get("values", "f32")], float(method.keys.get("density", 0))
-    if chunk := int(method.keys.get("chunk", 0)):
-        density = max(1, round(density * chunk)) / chunk
-    return f"{value}ρ + H(ρ)", value * density + entropy(density) if density else None
-
-
-def levels(method, shapes):
-    """Of fixed width; a bucket has a norm."""
-    bits, bucket = method.keys.get("bits", "4"), int(method.keys.get("bucket", 512))
-    width, shown = (math.log2(3), "log₂3") if bits == "ternary" else (int(bits), bits)
-    return f"{shown} + 32/bucket", width + 32 / min(bucket, coordinates(shapes))
-
-
-def summed_levels(method, shapes):
-    """Whole fields in words of 31 bits, wide enough for the sum of all workers."""
-    bits, _, fine = method.keys.get("bits", "4").partition("+")
-    levels_of_a_sign = 2 ** (int(bits) - 1) - 1
-    width = (2 * WORKERS * levels_of_a_sign).bit_length()
-    density, mask = float(method.keys.get("density", 1)), 1 if fine else 0
-    words = 32 / (31 // width)
-    shown = "32/⌊31/w⌋" + (" + 1" if fine else "") + (" · ρ" if density < 1 else "")
-    return f"{shown}, w = {width}", (words + mask) * density
-
-
-def low_rank(method, shapes):
-    """Two factors of each matrix."""
-    rank = int(method.keys.get("rank", 1))
-    floats = sum(factors(shape, rank) if len(shape) > 1 else size(shape) for shape in shapes)
-    return "32(r·Σ(a + b) + vectors)/n", 32 * floats / coordinates(shapes)
-
-
-def gossip_low_rank(method, shapes):
-    """One factor a round, of each edge."""
-    rank, rounds = int(method.keys.get("rank", 1)), int(method.keys.get("iterations", 1))
-    floats = sum(rounds * factors(shape, rank) / 2 if len(shape) > 1 else size(shape) for shape in shapes)
-    return "32(r·i·Σ(a + b)/2 + vectors)/n", 32 * floats / coordinates(shapes)
-
-
-def believed(method, shapes):
-    """A position and a value, or 24 signs in a float, of each edge; with `dense_1d` vectors whole."""
-    density, vectors = float(method.keys["density"]), sum(size(shape) for shape in shapes if len(shape) < 2)
-    if method.keys.get("values") != "sign":
-        return "64ρ", 64 * density
-    n = coordinates(shapes)
-    return "32(matrices/24 + vectors)/n", 32 * ((n - vectors) / 24 + vectors) / n
-
-
-def shared(method, shapes):
-    """8 columns of each row of a sketch and 8 candidates for each value, or a position and a value."""
-    density, rows = float(method.keys["density"]), int(method.keys.get("rows", 1))
-    words = {"sketch": 8 * rows + 8, "leader": 2}[method.keys["by"]]
-    return f"{words}·32ρ", words * 32 * density
-
-
-def sketched(method, shapes):
-    """Cells of floats."""
-    return "32·cells", 32 * float(method.keys["cells"])
-
-
-def constant(bits):
-    """The same for every gradient."""
-    return lambda method, shapes: (str(bits), float(bits))
-
-
-def size(shape):
-    """Of one tensor."""
-    return math.prod(shape)
-
-
-def coordinates(shapes):
-    """Of all tensors."""
-    return sum(map(size, shapes))
-
-
-def factors(shape, rank):
-    """Floats of both factors of a tensor as a matrix; those of the whole where these are not half of it."""
-    rows, columns = shape[0], size(shape) // shape[0]
-    both = min(rank, rows, columns) * (rows + columns)
-    return both if 2 * both <= rows * columns else rows * columns
-
-
-FORMULAS = {
-    "none": constant(32),
-    "f16": constant(16),
-    "bf16": constant(16),
-    "topk": sparse,
-    "threshold": sparse,
-    "dgc": sparse,
-    "sidco": sparse,
-    "redsync": sparse,
-    "randomk": lambda method, shapes: ("32ρ", 32 * float(method.keys["density"])),
-    "qsgd": levels,
-    "efsign": constant(1),
-    "maxnorm": summed_levels,
-    "powersgd": low_rank,
-    "sharedk": shared,
-    "sketch": sketched,
-    "dpsgd": constant(32),
-    "powergossip": gossip_low_rank,
-    "choco": believed,
-}
-
-
-def formula(method, shapes):
-    """In words and as a number: bits of a coordinate and batch that a worker contributes. A number of None: not known beforehand."""
-    if method.option("--wire") == "bf16":
-        return "16", 16.0
-    if not method.is_fixed:
-        return "as the density", None
-    words, bits = FORMULAS[method.codec_name](method, shapes)
-    steps = method.local_steps
-    return (f"({words})/{steps}", bits / steps) if steps > 1 else (words, bits)

@@ -1,14 +1,15 @@
-"""What the runs and benches of methods.py say: four tables of a page, and two pictures."""
+"""What the runs and benches of methods.py say: tables of a page, and pictures."""
 
 import json
 import math
 import re
 import shlex
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import methods_bench
-from methods_cells import DENSE, GRADIENTS, METHODS, REFERENCE, WORKERS, formula
+from methods_cells import DENSE, GRADIENTS, LONG_STEPS, METHODS, REFERENCE, WORKERS
+from methods_formulas import formula
 
 # Student's t, 97.5 % points, by degrees of freedom.
 T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}
@@ -17,7 +18,7 @@ SPREADS = 3
 # Of the network that is trained.
 SHAPES = [[784, 32], [32], [32, 10], [10]]
 # Files of a record, and what is kept of a summary.
-KEPT = ["summary.json", "diverged.txt", "state.json", "errors.jsonl", *(f"times-{number}.jsonl" for number in range(9))]
+KEPT = ["summary.json", "diverged.txt", "state.json", "course.json", "errors.jsonl", *(f"times-{number}.jsonl" for number in range(9))]
 KEPT_OF_A_SUMMARY = ["params", "steps", "accuracy", "final_loss", "bytes_up"]
 
 
@@ -63,6 +64,7 @@ class Report:
         self.trained = [method for method in METHODS if runs.summary(runs.first(method)) and runs.summary(runs.first(REFERENCE))]
         self.at_steps = {method: found for method in self.trained for found in [learned(runs, method, "steps")] if found}
         self.at_bytes = {method: found for method in self.trained for found in [learned(runs, method, "bytes")] if found}
+        self.at_length = {method: found for method in METHODS if method.trains("long") for found in [learned(runs, method, "long")] if found}
         self.of_gpt = {method: found for method in METHODS if method.trains("gpt") for found in [learned(runs, method, "gpt")] if found}
 
     def is_trained(self, method):
@@ -114,6 +116,11 @@ class Report:
         """Of a coordinate, from step to step."""
         path = self.runs.path(self.runs.first(method)) / "state.json"
         return f"{json.loads(path.read_text())['bytes'] / self.params():.3g}" if path.exists() else "–"
+
+    def courses(self, method):
+        """Of the longer runs, by seed."""
+        files = (self.runs.path(cell) / "course.json" for cell in self.runs.finals(method, "long"))
+        return [json.loads(file.read_text()) for file in files if file.exists()]
 
     def difference(self, method):
         """To dense training with the same seeds: the mean, and half of its 95 % interval."""
@@ -174,6 +181,34 @@ def gpt(report, method):
     return found.shown(3) + away + ("" if found.is_inside else " (end)")
 
 
+def longer(report):
+    """Longer runs: accuracy, bytes, and how many steps went by latents."""
+    yield head("method", "rate", "accuracy", "MB of a worker", "kB a step, after training", "steps with latents")
+    for method, found in report.at_length.items():
+        sent = [course["bytes"] for course in report.courses(method)]
+        megabytes = statistics.mean(map(sum, sent)) / WORKERS / 1e6
+        name = shown(replace(method, codec=method.codec_of(LONG_STEPS)))
+        yield row(name, f"{found.rate:g}", found.shown(), f"{megabytes:.3g}", *after_training(method, sent))
+
+
+def after_training(method, sent):
+    """What a worker sends in a step, and the share of steps with latents for each seed. These send less than a step that trains."""
+    before = method.phases(LONG_STEPS)
+    later = [value for run in sent for value in run[before:]]
+    if not before:
+        return kilobytes(later), "–"
+    least = sent[0][before - 1]
+    parts = {"with latents": [value for value in later if value < least], "without": [value for value in later if value >= least]}
+    shares = (100 * statistics.mean(value < least for value in run[before:]) for run in sent)
+    words = [f"{kilobytes(part)} {name}" for name, part in parts.items() if part]
+    return ", ".join(words), ", ".join(f"{share:.0f}" for share in shares) + " %"
+
+
+def kilobytes(sent):
+    """Of a worker, in the mean."""
+    return f"{statistics.mean(sent) / WORKERS / 1000:.3g}"
+
+
 def weaknesses(report):
     """Where each is weak, and who described it."""
     yield head("method", "where it is weak", "source")
@@ -204,7 +239,7 @@ def spread(report):
         yield f"{statistics.median(spreads):.2f} in the median of all methods and by {spreads[-1]:.2f} at most."
 
 
-TABLES = {"sends": sends, "learns": learns, "selection": selection, "weak": weaknesses, "spread": spread}
+TABLES = {"sends": sends, "learns": learns, "selection": selection, "weak": weaknesses, "spread": spread, "longer": longer}
 MARK = re.compile(r"(<!-- methods: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
