@@ -186,6 +186,18 @@ def loss_of(model: nn.Module, step: int, rank: int, **kwargs: Any) -> torch.Tens
     return nn.functional.cross_entropy(model(tokens, **kwargs), targets)
 
 
+def adamw(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+
+def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: range, rank: int) -> None:
+    """With a batch of its own at each step."""
+    for step in steps:
+        optimizer.zero_grad()
+        loss_of(model, step, rank).backward()
+        optimizer.step()
+
+
 def ddp(model: nn.Module, **options: Any) -> DistributedDataParallel:
     options.setdefault("bucket_cap_mb", 0.02)
     if options["bucket_cap_mb"] is None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from ranks import DEVICE, Net, Raised, loss_of, parameters, results, run
+from ranks import DEVICE, Net, Raised, adamw, loss_of, parameters, results, run, train
 from torch import nn
 
 from gradwire.torch import LocalSteps
@@ -18,17 +18,6 @@ from gradwire.torch._trials import Trials
 EVERY = 3
 #: Exchanges in which two codecs are tried in vain and a third one is taken.
 TRIED = 9 + 7 + 7
-
-
-def adamw(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(model.parameters(), lr=1e-2)
-
-
-def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: range, rank: int) -> None:
-    for step in steps:
-        optimizer.zero_grad()
-        loss_of(model, step, rank).backward()
-        optimizer.step()
 
 
 def trained(rank: int, world: int, outer: str, steps: int) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from ranks import Net, Raised, loss_of, parameters, results, run
+from ranks import Net, Raised, adamw, parameters, results, run, train
 from torch import nn
 
 from gradwire.torch import LocalSteps
@@ -43,17 +43,6 @@ def test_each_fragment_has_one_turn_in_each_round(every: int, count: int) -> Non
     at = [taken for taken, turn in enumerate(turns) if turn is not None]
     assert {late - soon for soon, late in pairwise(at)} <= {every // count, -(-every // count)}
     assert turns[every - 1] == count - 1
-
-
-def adamw(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(model.parameters(), lr=1e-2)
-
-
-def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: range, rank: int) -> None:
-    for step in steps:
-        optimizer.zero_grad()
-        loss_of(model, step, rank).backward()
-        optimizer.step()
 
 
 def made(model: nn.Module, way: tuple[int, int], codec: str = "none") -> LocalSteps:
