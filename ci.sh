@@ -333,7 +333,7 @@ check_study() {
   timeout -k 5 "$study_seconds" "$study" "$trainer" "$folder/optimizers" --quick
   "$study" "$trainer" "$folder/optimizers" --table
   rows=$("$study" "$trainer" "$folder/optimizers" --table | grep -c ' ×, ')
-  [[ $rows == 18 ]] || fail "the table has $rows rows, expected one for each of the 18 methods"
+  [[ $rows == 20 ]] || fail "the table has $rows rows, expected one for each of the 20 methods"
   benches/study/adamw/report.py benches/results/adamw.jsonl | grep '^|' > "$folder/adamw.md"
   has_rows docs/optimizers.md < "$folder/adamw.md"
   study=$root/benches/study/longer.py
