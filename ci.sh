@@ -334,6 +334,10 @@ check_study() {
   "$study" "$trainer" "$folder/optimizers" --table
   rows=$("$study" "$trainer" "$folder/optimizers" --table | grep -c ' ×, ')
   [[ $rows == 20 ]] || fail "the table has $rows rows, expected one for each of the 20 methods"
+  mkdir "$folder/tuned"
+  tar -C "$folder/tuned" -xf benches/results/optimizers.tar.xz
+  "$study" "$trainer" "$folder/tuned" --table | grep '^|' > "$folder/tuned.md"
+  has_rows docs/optimizers.md < "$folder/tuned.md"
   benches/study/adamw/report.py benches/results/adamw.jsonl | grep '^|' > "$folder/adamw.md"
   has_rows docs/optimizers.md < "$folder/adamw.md"
   study=$root/benches/study/longer.py

@@ -19,7 +19,7 @@ TRAIN_BATCHES = 50
 
 
 # What is kept of a step, and how many digits of a loss.
-KEPT, DIGITS = ["step", "loss", "bytes_up", "eval_loss"], 5
+KEPT, DIGITS = ["step", "loss", "bytes_up", "eval_loss"], 7
 
 
 def thinned(file):
