@@ -1,6 +1,6 @@
 """Ranks on hosts of their own, and one more host from which they are attacked, over ZeroMQ and over TCP.
 
-Whatever it does, the parameters end the same, and the log says who did what. Over ZeroMQ a server goes on with two
+In no case do the parameters change for it, and the log names who did what. Over ZeroMQ a server goes on with two
 honest workers; over TCP the run ends, and goes on from its checkpoint.
 """
 

@@ -212,6 +212,33 @@ def test_after_a_rank_diverged_all_go_on_from_a_checkpoint(way: tuple[int, int])
         assert is_same
 
 
+def foreign(rank: int, world: int, fragments: int) -> bool:
+    """A state with an exchange under way, for one with other fragments, which then goes on as if nothing had been."""
+    state = None
+    ends = []
+    for loads in (False, True):
+        model = Net()
+        optimizer = made(model, (2, 1))
+        train(model, optimizer, range(2), rank)
+        state = state or copy.deepcopy(optimizer.state_dict())
+        other = Net()
+        refuses = made(other, (fragments, 1))
+        train(other, refuses, range(EVERY), rank)
+        if loads:
+            with pytest.raises(ValueError, match="make it with as many fragments"):
+                refuses.load_state_dict(state)
+        train(other, refuses, range(EVERY, STEPS), rank)
+        ends.append(parameters(other))
+        optimizer.close()
+        refuses.close()
+    return ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("fragments", [1, 3, EVERY])
+def test_a_state_of_other_fragments_is_refused_and_changes_nothing(fragments: int) -> None:
+    assert results(2, foreign, fragments) == [True, True]
+
+
 def refused(rank: int, world: int, options: dict[str, Any]) -> None:
     model = Net()
     LocalSteps(model, adamw(model), every=EVERY, **(options or {"overlap": rank}))

@@ -273,6 +273,11 @@ class LocalSteps(Wrapper):
         if len(states) > 1 and any(one["taken"] for one in states):
             raise ValueError("state: saved between two exchanges; to change the number of ranks, save right after one")
         self._check_kept(state["kept"])
+        # States of before have none.
+        pending = state.get("pending")
+        own = dict(enumerate(self._names))
+        if pending is not None and set(pending["means"]) != set(own.get(pending["fragment"], ())):
+            raise ValueError("state: saved while a fragment was under way that is none here; make it with as many fragments")
         taken = whole("state: taken", state["taken"])
         self._forget_pending()
         before = self._inner.state_dict()
@@ -286,11 +291,11 @@ class LocalSteps(Wrapper):
         with torch.no_grad():
             for name, (start, _) in self._kept.items():
                 start.copy_(state["kept"][name])
-        # States of before have none.
-        if (saved := state.get("pending")) is not None:
-            self._pending = _Pending(saved["fragment"], saved["begun"], dict(saved["ends"]))
+        if pending is not None:
+            ends = {name: end.to(self._kept[name][1].device) for name, end in pending["ends"].items()}
+            self._pending = _Pending(pending["fragment"], pending["begun"], ends)
             self._outer._is_exchanged = True
-            for name, mean in saved["means"].items():
+            for name, mean in pending["means"].items():
                 self._kept[name][0].grad = mean.to(self._kept[name][0].device, copy=True)
 
     def _forget_pending(self) -> None:
