@@ -215,6 +215,10 @@ class TcpHostileTest(unittest.TestCase):
                 self.attacked(name, says, self.WITHOUT_KEY)
 
     def test_without_a_key_who_breaks_the_protocol_is_gone(self):
-        for name in ["oversized", "noise"]:
+        # The last one ends no message that it begins.
+        for name in ["oversized", "noise", "half"]:
             with self.subTest(name):
                 self.attacked(name, "rank 1 is gone; start all ranks again", self.WITHOUT_KEY)
+
+    def test_without_a_key_who_sends_more_than_there_is_room_for_is_named(self):
+        self.attacked("flood", "rank 1 filled the inbox with messages that nobody waits for", self.WITHOUT_KEY)

@@ -23,6 +23,14 @@ pub enum TransportError {
         /// The message that was not sent.
         tag: Tag,
     },
+    /// A wait without a deadline would not end: before the message its sender sent others, which leave no
+    /// room and for which nobody waits.
+    Flooded {
+        /// The sender.
+        from: Rank,
+        /// The tag of the expected message.
+        tag: Tag,
+    },
     /// The peer is gone, and nothing more will come from it.
     Disconnected {
         /// The rank that is gone.
@@ -95,6 +103,7 @@ impl TransportError {
         match self {
             Self::Timeout { from: rank, .. }
             | Self::NoRoom { to: rank, .. }
+            | Self::Flooded { from: rank, .. }
             | Self::Disconnected { rank }
             | Self::TooLarge { to: rank, .. }
             | Self::WrongLength { from: rank, .. }
@@ -110,6 +119,11 @@ impl fmt::Display for TransportError {
         match self {
             Self::Timeout { from, tag } => write!(f, "no message from {from} in time ({tag})"),
             Self::NoRoom { to, tag } => write!(f, "the inbox of {to} stayed full until the deadline ({tag})"),
+            Self::Flooded { from, tag } => write!(
+                f,
+                "{from} filled the inbox with messages that nobody waits for, before the one that is waited for ({tag}): do \
+                 all ranks run the same program with the same settings?"
+            ),
             Self::Disconnected { rank } => write!(f, "{rank} is gone"),
             Self::TooLarge { to, tag, bytes, limit } => {
                 write!(f, "message of {bytes} bytes to {to} is over the limit of {limit} ({tag})")

@@ -29,6 +29,8 @@ struct Slot {
     senders_gone: Vec<bool>,
     /// The messages for any of which the owner waits.
     awaited: Vec<Wanted>,
+    /// Whose next message has found no room since room was last made.
+    held_back: Vec<Rank>,
 }
 
 /// An owner seldom waits for more messages at a time. The first wait may come late, and should not be the
@@ -44,6 +46,7 @@ impl Mailbox {
             is_woken: false,
             senders_gone: vec![false; world],
             awaited: Vec::with_capacity(AWAITED),
+            held_back: Vec::with_capacity(world),
         };
         Self { slot: Mutex::new(slot), arrived: Condvar::new(), room: Condvar::new() }
     }
@@ -96,6 +99,29 @@ impl Mailbox {
         }
     }
 
+    /// The same for the next message of a sender whose messages come in order, without waiting. If there is
+    /// no room, an owner that waits for this sender's messages alone, and for ever, is told: none can come.
+    #[cfg(feature = "tcp")]
+    pub(crate) fn reserve_next(
+        &self,
+        (to, from): (Rank, Rank),
+        tag: Tag,
+        lengths: (usize, usize),
+    ) -> Result<Option<Vec<u8>>, TransportError> {
+        let reserved = self.reserve((to, from), tag, lengths, Deadline::now());
+        if let Err(TransportError::NoRoom { .. }) = reserved {
+            let slot = &mut *self.lock();
+            // Room may have been made since.
+            if slot.inbox.admission(from, tag, lengths.0) == Admission::Full
+                && !slot.held_back.contains(&from)
+            {
+                slot.held_back.push(from);
+                self.arrived.notify_one();
+            }
+        }
+        reserved
+    }
+
     /// Waits for any of the messages, which come from senders at the positions that `position` tells.
     pub(crate) fn take(
         &self,
@@ -109,6 +135,7 @@ impl Mailbox {
         loop {
             if let Some((found, bytes)) = slot.inbox.take_any(wanted) {
                 slot.hand_over(bytes, into);
+                slot.held_back.clear();
                 self.room.notify_all();
                 return Ok(found);
             }
@@ -123,6 +150,11 @@ impl Mailbox {
             if mem::take(&mut slot.is_woken) || deadline.has_passed() {
                 let Wanted { from, tag, .. } = wanted[0];
                 return Err(TransportError::Timeout { from, tag });
+            }
+            let is_endless = deadline.remaining().is_none();
+            if is_endless && wanted.iter().all(|wanted| slot.held_back.contains(&wanted.from)) {
+                let Wanted { from, tag, .. } = wanted[0];
+                return Err(TransportError::Flooded { from, tag });
             }
             slot.awaited.extend_from_slice(wanted);
             slot = wait(&self.arrived, slot, deadline);
@@ -159,6 +191,7 @@ impl Mailbox {
     pub(crate) fn retire(&self, before: Tag) {
         let slot = &mut *self.lock();
         slot.inbox.retire(before, |buffer| slot.spares.put(buffer));
+        slot.held_back.clear();
         self.room.notify_all();
     }
 

@@ -10,6 +10,10 @@ use super::options::Timing;
 use super::reader::Reader;
 use super::wire::Wire;
 
+/// Fewer bytes than these are a sign of life only if they end a frame. Who has begun a frame has the rest of
+/// it ready, so on a link that carries gradients at all more of it comes before a silence is too long.
+const LEAST: usize = 1024;
+
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) wire: Wire,
@@ -43,6 +47,8 @@ pub(super) struct Link {
     pub(super) said_bye: bool,
     pub(super) last_sent: Instant,
     last_heard: Instant,
+    /// Bytes that came since then.
+    came: usize,
     /// The longest silence that ended.
     longest: Duration,
 }
@@ -75,19 +81,29 @@ impl Link {
             said_bye: false,
             last_sent: now,
             last_heard: now,
+            came: 0,
             longest: Duration::ZERO,
         }
     }
 
-    /// Bytes came.
+    /// Bytes came, of frames that may not be whole.
+    pub(super) fn came(&mut self, count: usize, now: Instant) {
+        self.came += count;
+        if self.came >= LEAST {
+            self.heard(now);
+        }
+    }
+
+    /// A whole frame came, or much of one.
     pub(super) fn heard(&mut self, now: Instant) {
         self.longest = self.longest.max(now - self.last_heard);
-        self.last_heard = now;
+        self.did_not_listen(now);
     }
 
     /// Nothing was read, so nothing could be heard.
     pub(super) fn did_not_listen(&mut self, now: Instant) {
         self.last_heard = now;
+        self.came = 0;
     }
 
     /// For how long it has been silent, if that is too long.
@@ -113,5 +129,20 @@ mod tests {
         link.heard(at(106));
         assert_eq!(link.is_silent(&timing, at(124)), None);
         assert_eq!(link.is_silent(&timing, at(125)), Some(Duration::from_secs(19)));
+    }
+
+    #[test]
+    fn a_few_bytes_of_a_frame_that_does_not_end_are_no_sign_of_life() {
+        let (timing, start) = (Timing::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut link = Link::new(1, Reader::new(0, 0), start);
+        (1..=11).for_each(|second| link.came(9, at(second)));
+        assert_eq!(link.is_silent(&timing, at(11)), Some(Duration::from_secs(11)));
+        link.came(LEAST - 99, at(11));
+        assert_eq!(link.is_silent(&timing, at(21)), None);
+        link.came(LEAST - 1, at(12));
+        link.heard(at(13));
+        link.came(1, at(14));
+        assert_eq!(link.is_silent(&timing, at(47)), Some(Duration::from_secs(34)));
     }
 }

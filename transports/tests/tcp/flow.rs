@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use gradwire_transports::inbox::InboxLimits;
 use gradwire_transports::tcp::{TcpLimits, TcpTransport};
-use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
+use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError, Wanted};
 
 use crate::support::{World, long};
 
@@ -43,20 +43,55 @@ fn a_receiver_that_takes_nothing_stops_the_sender_and_gets_everything_later() {
     }
 }
 
+/// Sends until there is no room; returns how many there were.
+fn flood(end: &mut TcpTransport, payload: &[u8]) -> u64 {
+    (0..).find(|&step| end.send(Rank(0), Tag::new(1, step), payload, briefly()).is_err()).unwrap()
+}
+
+#[test]
+fn who_waits_behind_more_messages_than_there_is_room_for_is_told_and_may_still_take_them() {
+    for world in [World::new(2), World::sealed(2)] {
+        let [mut flooded, mut flooding] = pair(world);
+        let payload = vec![3; 300_000];
+        let sending = thread::spawn(move || (flood(&mut flooding, &payload), flooding));
+        let (behind, mut taken) = (Tag::new(2, 0), Vec::new());
+        let error = flooded.recv(Rank(1), behind, &mut taken, Deadline::NEVER);
+        assert_eq!(error, Err(TransportError::Flooded { from: Rank(1), tag: behind }));
+        let (sent, mut flooding) = sending.join().unwrap();
+        for step in 0..sent {
+            flooded.recv(Rank(1), Tag::new(1, step), &mut taken, long()).unwrap();
+        }
+        flooding.send(Rank(0), behind, b"behind", long()).unwrap();
+        flooded.recv(Rank(1), behind, &mut taken, long()).unwrap();
+        assert_eq!(taken, b"behind");
+    }
+}
+
+#[test]
+fn who_waits_for_another_peer_too_is_not_told_of_a_flood() {
+    let [mut flooded, mut flooding, mut quiet]: [_; 3] = World::new(3).join().try_into().unwrap();
+    flood(&mut flooding, &[1; 100_000]);
+    let (tag, mut payload) = (Tag::new(2, 0), Vec::new());
+    let speaking = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(300));
+        quiet.send(Rank(0), tag, b"heard", long()).unwrap();
+        quiet
+    });
+    let wanted = [Rank(1), Rank(2)].map(|from| Wanted::one(from, tag));
+    assert_eq!(flooded.recv_any(&wanted, &mut payload, Deadline::NEVER), Ok((Rank(2), tag)));
+    speaking.join().unwrap();
+    let timeout = TransportError::Timeout { from: Rank(1), tag };
+    assert_eq!(flooded.recv_any(&wanted[..1], &mut payload, briefly()), Err(timeout));
+    let error = TransportError::Flooded { from: Rank(1), tag };
+    assert_eq!(flooded.recv_any(&wanted[..1], &mut payload, Deadline::NEVER), Err(error));
+}
+
 #[test]
 fn a_flood_of_one_peer_does_not_hold_up_another() {
     let mut ends = World::new(3).join();
     let (mut quiet, mut flooding, mut flooded) =
         (ends.pop().unwrap(), ends.pop().unwrap(), ends.pop().unwrap());
-    let flood = thread::spawn(move || {
-        let payload = vec![1; 100_000];
-        let mut step = 0;
-        while flooding.send(Rank(0), Tag::new(1, step), &payload, briefly()).is_ok() {
-            step += 1;
-        }
-        flooding
-    });
-    let _flooding = flood.join().unwrap();
+    flood(&mut flooding, &[1; 100_000]);
     let (tag, mut payload) = (Tag::new(0, 1), Vec::new());
     quiet.send(Rank(0), tag, b"heard", long()).unwrap();
     flooded.recv(Rank(2), tag, &mut payload, long()).unwrap();

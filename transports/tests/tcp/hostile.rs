@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gradwire_transports::tcp::{Bound, Meeting, TcpError, Timing};
+use gradwire_transports::tcp::{Bound, Meeting, TcpError, TcpTransport, Timing};
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError};
 
 use crate::support::{World, list, long};
@@ -186,9 +186,13 @@ fn another_rank_at_an_address_is_named() {
     assert_eq!(others.len(), 2);
 }
 
-#[test]
-fn a_peer_that_sends_what_is_no_frame_is_gone() {
-    let mut bound = World::new(2).bind();
+/// Rank 0 of two, and a rank 1 that greets it and then does as it likes.
+fn beside_a_raw_peer(
+    timing: Timing,
+    peer: impl FnOnce(TcpStream) + Send + 'static,
+    check: impl FnOnce(&mut TcpTransport),
+) {
+    let mut bound = World { timing, ..World::new(2) }.bind();
     bound.truncate(1);
     let first = bound.pop().unwrap();
     let address = first.address();
@@ -199,13 +203,70 @@ fn a_peer_that_sends_what_is_no_frame_is_gone() {
         let mut welcome = [0; 11 + 9];
         stream.read_exact(&mut welcome).unwrap();
         assert_eq!(welcome[11], 8);
-        stream.write_all(&[99; 64]).unwrap();
-        answer(stream)
+        peer(stream);
     });
-    let mut first = first.join(&meeting, long()).unwrap();
-    let gone = first.recv(Rank(1), Tag::new(0, 1), &mut Vec::new(), long());
-    assert_eq!(gone, Err(TransportError::Disconnected { rank: Rank(1) }));
+    check(&mut first.join(&meeting, long()).unwrap());
     peer.join().unwrap();
+}
+
+const GONE: Result<(), TransportError> = Err(TransportError::Disconnected { rank: Rank(1) });
+
+#[test]
+fn a_peer_that_sends_what_is_no_frame_is_gone() {
+    let noise = |mut stream: TcpStream| {
+        stream.write_all(&[99; 64]).unwrap();
+        answer(stream);
+    };
+    beside_a_raw_peer(Timing::default(), noise, |first| {
+        assert_eq!(first.recv(Rank(1), Tag::new(0, 1), &mut Vec::new(), long()), GONE);
+    });
+}
+
+/// The header of a message with that payload, and a heartbeat.
+fn begun(tag: Tag, payload: usize) -> Vec<u8> {
+    let mut bytes = vec![1];
+    bytes.extend_from_slice(&(payload as u64).to_le_bytes());
+    bytes.extend_from_slice(&tag.epoch.to_le_bytes());
+    bytes.extend_from_slice(&tag.step.to_le_bytes());
+    bytes.extend_from_slice(&tag.unit.to_le_bytes());
+    bytes.extend_from_slice(&tag.chunk.to_le_bytes());
+    bytes
+}
+
+/// Whoever begins a message has all of it: what it sends instead of the rest is no sign of life.
+#[test]
+fn a_peer_that_does_not_go_on_with_its_message_is_gone() {
+    let (heartbeat, silence) = (Duration::from_millis(50), Duration::from_millis(500));
+    let timing = Timing { heartbeat, silence, ..Timing::default() };
+    let tag = Tag::new(0, 1);
+    let drips = move |mut stream: TcpStream| {
+        stream.write_all(&begun(tag, 1 << 20)).unwrap();
+        // As a heartbeat is long, and at its pace.
+        while stream.write_all(&[2, 0, 0, 0, 0, 0, 0, 0, 0]).is_ok() {
+            thread::sleep(heartbeat);
+        }
+    };
+    beside_a_raw_peer(timing, drips, |first| {
+        let start = Instant::now();
+        assert_eq!(first.recv(Rank(1), tag, &mut Vec::new(), long()), GONE);
+        assert!(start.elapsed() < Duration::from_secs(20));
+    });
+    let crawls = move |mut stream: TcpStream| {
+        stream.write_all(&begun(tag, 16 << 10)).unwrap();
+        for _ in 0..16 {
+            thread::sleep(2 * heartbeat);
+            stream.write_all(&[5; 1 << 10]).unwrap();
+        }
+        // Until the other end has it, and leaves.
+        answer(stream);
+    };
+    beside_a_raw_peer(timing, crawls, |first| {
+        let mut payload = Vec::new();
+        first.recv(Rank(1), tag, &mut payload, long()).unwrap();
+        assert_eq!(payload, [5; 16 << 10]);
+        // The peer does not answer to that.
+        assert!(first.close(Deadline::now()).is_err());
+    });
 }
 
 /// The hello of rank 1 of two, as another program would write it.

@@ -7,7 +7,6 @@ use std::time::Instant;
 use super::{Engine, Over, TURN};
 use crate::error::TransportError;
 use crate::rank::Rank;
-use crate::tag::Deadline;
 use crate::tcp::error::TcpError;
 use crate::tcp::frame::Control;
 use crate::tcp::inlet::Arrived;
@@ -26,7 +25,7 @@ impl Engine {
             let from = Rank(link.rank as u32);
             let enter = |tag, len: usize| {
                 let lengths = (len, len.min(AHEAD));
-                match shared.mailbox.reserve((me, from), tag, lengths, Deadline::now()) {
+                match shared.mailbox.reserve_next((me, from), tag, lengths) {
                     Ok(Some(buffer)) => Entry::Into(buffer),
                     Err(TransportError::NoRoom { .. }) => Entry::Full,
                     Ok(None) | Err(_) => Entry::Drop,
@@ -40,6 +39,9 @@ impl Engine {
             let is_message = matches!(item, Some(Item::Message(..))) || link.reader.is_in_message();
             self.has_moved |= used > 0 && is_message;
             let was_blocked = std::mem::replace(&mut link.is_blocked, false);
+            if let Some(Item::Message(..) | Item::Control(_)) = item {
+                link.heard(now);
+            }
             match item {
                 Some(Item::Message(tag, bytes)) => shared.mailbox.fill(from, tag, bytes),
                 Some(Item::Control(control)) => {
@@ -62,7 +64,7 @@ impl Engine {
                     Arrived::Nothing => return Ok(()),
                     Arrived::End => return Err(Over("it closed the connection".to_owned())),
                     Arrived::Some(count) => {
-                        link.heard(now);
+                        link.came(count, now);
                         moved += count;
                         self.is_busy = true;
                     }
