@@ -137,7 +137,7 @@ def parties(method, ranks, link, has_old, chosen):
 
 
 # What --quick times: two ranks at 100 Mbit/s, and over no more than these.
-QUICK_METHODS = [NOTHING, DENSE, "PowerSGD rank 1", "gradwire top-k 1 %", "gradwire top-k 1 % q4"]
+QUICK_METHODS = [NOTHING, DENSE, "PowerSGD rank 1", "gradwire bf16", "gradwire top-k 1 %", "gradwire top-k 1 % q4"]
 
 # Seconds for which the steps of a party are timed, and how many steps these are at least and at most.
 TIMED_SECONDS, FEWEST_STEPS, MOST_STEPS = 0.8, 3, 40

@@ -35,6 +35,8 @@ BATCHES = 8
 # Steps of the Rust exchange, and where its ranks listen.
 EXCHANGES = 30
 EXCHANGE_PORT = 27000
+# Codecs that take every element for itself.
+WITHOUT_UNITS = ("f16", "bf16")
 # What the hook counts in seconds.
 PARTS = ("encode", "exchange", "decode", "exposed")
 CLIP = 5.0
@@ -157,8 +159,9 @@ def exchange_seconds(model, spelling, rank, ranks):
     codec = gradwire.Codec(spelling)
     if codec.is_linear or codec.name == "none":
         return None
-    # As compress() has it.
-    spelling += ",unit=tensor,dense_below=128"
+    if codec.name not in WITHOUT_UNITS:
+        # As compress() has it.
+        spelling += ",unit=tensor,dense_below=128"
     with tempfile.TemporaryDirectory() as folder:
         layout, gradient = Path(folder, "layout"), Path(folder, "gradient")
         tensors = ((name, *weights.shape) for name, weights in model.named_parameters())
