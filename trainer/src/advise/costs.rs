@@ -211,13 +211,15 @@ mod tests {
 
     #[test]
     fn a_codec_is_measured_with_its_bytes_and_its_kind() {
-        let costs = measure(&["topk:density=0.01", "none", "powersgd:rank=1", "qsgd:bits=4"], 4096).unwrap();
+        let spellings = ["topk:density=0.01", "none", "powersgd:rank=1", "qsgd:bits=4", "maxnorm:bits=4"];
+        let costs = measure(&spellings, 4096).unwrap();
         assert_eq!(costs.dense.kind, CostKind::Dense);
         assert!(costs.dense.bytes > 4 * 4096 && costs.bf16.bytes < costs.dense.bytes);
         let kinds: Vec<CostKind> = costs.codecs.iter().map(|cost| cost.kind).collect();
         // 41 of 4096 entries; `none` is the baseline and not listed.
         let density = 41.0 / 4096.0;
-        assert_eq!(kinds, [CostKind::Sparse { density }, CostKind::Rounds(2), CostKind::Frames]);
+        let rounds = CostKind::Rounds(2);
+        assert_eq!(kinds, [CostKind::Sparse { density }, rounds, CostKind::Frames, rounds]);
         let is_timed = |cost: &Cost| cost.encode_s > 0.0 && cost.decode_s > 0.0 && cost.memcpy_s > 0.0;
         assert!(costs.codecs.iter().all(is_timed) && costs.add_s > 0.0, "{costs:?}");
     }

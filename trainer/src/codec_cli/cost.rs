@@ -9,7 +9,7 @@ use super::error::CliError;
 use super::gradient::Gradient;
 use super::job::{Job, parse_spec};
 use super::measure::{Expected, Often, Sent, measure};
-use super::rounds::is_summed;
+use super::rounds::{is_summed, rounds};
 
 /// For how long a codec is measured at least: many turns of those who share a core.
 const LEAST_TIME: Duration = Duration::from_millis(200);
@@ -66,7 +66,7 @@ pub(crate) fn cost(spelling: &str, gradient: &Gradient, iters: u32) -> Result<Co
     let Expected { encode, decode, memcpy } = measured.expected;
     Ok(Cost {
         codec: spec.to_string(),
-        kind: kind(&spec, measured.sent, density),
+        kind: kind(&spec, measured.sent, density)?,
         bytes: measured.bytes,
         encode_s: encode,
         decode_s: decode,
@@ -76,14 +76,14 @@ pub(crate) fn cost(spelling: &str, gradient: &Gradient, iters: u32) -> Result<Co
     })
 }
 
-fn kind(spec: &Spec, sent: Sent, density: f64) -> CostKind {
+fn kind(spec: &Spec, sent: Sent, density: f64) -> Result<CostKind, CliError> {
     let is_linear = is_summed(spec);
     let is_sparse = spec.codec.sparse_values().is_some() && spec.packets.is_none();
-    match sent {
+    Ok(match sent {
         Sent::Rounds(rounds) => CostKind::Rounds(rounds),
         Sent::Frames(_) if is_linear && spec.codec == Codec::NONE => CostKind::Dense,
-        Sent::Frames(_) if is_linear => CostKind::Rounds(1),
+        Sent::Frames(_) if is_linear => CostKind::Rounds(rounds(*spec)?),
         Sent::Frames(_) if is_sparse => CostKind::Sparse { density },
         Sent::Frames(_) => CostKind::Frames,
-    }
+    })
 }

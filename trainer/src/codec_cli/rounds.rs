@@ -45,13 +45,13 @@ pub(crate) fn is_summed(spec: &Spec) -> bool {
 /// Elements of the gradient on which rounds are counted: enough that no unit is sent whole for being short.
 const SAMPLE: usize = 10_000;
 
-/// Rounds of reductions in a step of this codec, one after the other: those of a drawn gradient; 1 if it has
-/// frames.
+/// Rounds of reductions in a step of this codec, one after the other: those of a drawn gradient; 1 if it is
+/// not linear.
 ///
 /// # Errors
 /// [`CliError::File`] if the codec cannot encode that gradient.
 pub(crate) fn rounds(spec: Spec) -> Result<u32, CliError> {
-    let Some(codec) = without_frames(&spec.codec) else { return Ok(1) };
+    let Some(codec) = spec.codec.as_linear() else { return Ok(1) };
     let gradient = Gradient::drawn(SAMPLE)?;
     let mut rounds = Rounds::new(Job::new(spec, &gradient, 0), codec);
     rounds.begin()?;
@@ -132,6 +132,8 @@ mod tests {
         for (codec, expected) in [
             ("topk:density=0.01", 1),
             ("randomk:density=0.01", 1),
+            ("none", 1),
+            ("maxnorm:bits=4", 2),
             ("sketch:density=0.01", 1),
             ("powersgd:rank=2", 2),
             ("sharedk:density=0.01,by=sketch", 2),
