@@ -26,6 +26,7 @@ from ._local import LocalSteps
 from ._optimizer import DistributedOptimizer, Exchange, broadcast_parameters
 from ._options import Options, Scaler
 from ._plan import tensors_of
+from ._rules import dense_embeddings_and_norms
 from ._stats import Stats
 from ._worker import Worker
 
@@ -42,6 +43,7 @@ __all__ = [
     "Stats",
     "broadcast_parameters",
     "compress",
+    "dense_embeddings_and_norms",
 ]
 
 
@@ -75,7 +77,7 @@ def compress(
         suits the optimizer; see docs/pytorch.md. Every tensor is a unit of its own. Tensors of fewer than ``dense_below``
         elements are sent as they are.
     :param rules: spellings by tensor name. The first pattern that fits wins:
-        ``{"*.bias": "none", "embed.*": "topk:density=0.001"}``.
+        ``{"*.bias": "none", "embed.*": "topk:density=0.001"}``. :func:`dense_embeddings_and_norms` makes some.
     :param seed: the seed of all random draws, which also depend on step, tensor and rank. The same at all ranks.
     :param timeout: seconds that a rank waits for another before it raises :class:`PeerLostError`, from when anything last
         moved between any two ranks: on a slow link a bucket may take longer. Make it longer than the longest time by which

@@ -15,6 +15,7 @@ from ._fragments import cut as cut_names
 from ._fragments import due
 from ._optimizer import DistributedOptimizer, cut, strangers
 from ._options import AUTO, type_error, whole
+from ._several import Several
 from ._wrapper import Wrapper
 
 Outer = Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
@@ -59,7 +60,8 @@ class LocalSteps(Wrapper):
 
     With ``fragments`` and ``overlap``, as in Streaming DiLoCo, a slow link is in use all the time, and nobody waits for it.
 
-    :param inner: the optimizer of the steps, with all parameters that are trained. Schedules of its rate work as without.
+    :param inner: the optimizer of the steps, with all parameters that are trained; or several, as Muon for matrices and AdamW
+        for all else, which step one after the other. Schedules of their rates work as without.
     :param outer: ``"nesterov"`` for DiLoCo's (rate 0.7, momentum 0.9), ``"average"`` to go where ranks are on average, or a
         function that makes an optimizer of the parameters it is given.
     :param codec: its spelling, or ``"auto"``, as in :func:`compress`: the first exchanges are then the trials, and what suits
@@ -85,7 +87,7 @@ class LocalSteps(Wrapper):
     def __init__(
         self,
         model: torch.nn.Module,
-        inner: torch.optim.Optimizer,
+        inner: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
         outer: str | Outer = "nesterov",
         every: int = 30,
         codec: str = "none",
@@ -107,8 +109,10 @@ class LocalSteps(Wrapper):
         """Copies the parameters that are trained."""
         if not isinstance(model, torch.nn.Module):
             raise TypeError(f"model: expected a Module, got {type(model).__name__}")
+        if isinstance(inner, list | tuple):
+            inner = Several(inner)
         if not isinstance(inner, torch.optim.Optimizer):
-            raise TypeError(f"inner: expected an Optimizer, got {type(inner).__name__}")
+            raise TypeError(f"inner: expected an Optimizer, or several, got {type(inner).__name__}")
         self._inner = inner
         self._every = whole("every", every, least=1)
         self._overlap = whole("overlap", overlap)
