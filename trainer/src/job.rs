@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gradwire::plan::Group;
 use gradwire::rules::Rules;
-use gradwire::{Codec, Layout, LayoutError, Memory, Spec, Unit};
+use gradwire::{Codec, Layout, LayoutError, Memory, Spec, Tensor, Unit};
 use gradwire_transports::exchange::{ExchangeError, Route};
 
 use crate::adapt::{Decided, List, ListError, Plan};
@@ -16,7 +16,7 @@ use crate::config::{link_rate, set_first};
 use crate::data::{DataError, Dataset, Part};
 use crate::model::{Evaluating, Model, ModelConfig, ModelError};
 use crate::optim::{
-    AdamWConfig, Decay, Moments, MomentsConfig, Optimizer, OptimizerConfig, Schedule, Sgd, SgdConfig,
+    AdamWConfig, Decay, Matrix, Moments, MomentsConfig, Optimizer, OptimizerConfig, Schedule, Sgd, SgdConfig,
 };
 use crate::range::{RangeError, require};
 
@@ -150,6 +150,9 @@ impl Job {
             steps_per_epoch,
             evaluating,
         };
+        let is_moved = job.config.optimizer != OptimizerKind::Muon || !job.inner_matrices().is_empty();
+        let others = "another one: this model has no matrix between its first and its last layer";
+        require(is_moved, "optimizer", "muon", others)?;
         job.build_optimizer()?;
         job.own_moments()?;
         job.build_local_optimizer()?;
@@ -189,8 +192,21 @@ impl Job {
                 let dense = self.units().iter().filter(|unit| !has_own(unit)).map(Unit::range);
                 Ok(Box::new(Sgd::new(self.layout.len(), config)?.with_momentum_in(dense.collect())))
             }
-            config => config.build(self.layout.len()),
+            config => config.build(self.layout.len(), &self.inner_matrices()),
         }
+    }
+
+    /// The matrices between the first and the last layer: what a token or a place stands for is no direction
+    /// in a space of inputs.
+    fn inner_matrices(&self) -> Vec<Matrix> {
+        let matrix = |tensor: &Tensor| match *tensor.shape {
+            [rows, columns] if tensor.name != "positions" => {
+                Some(Matrix { start: tensor.offset, rows, columns })
+            }
+            _ => None,
+        };
+        let all: Vec<Matrix> = self.layout.tensors().iter().filter_map(matrix).collect();
+        all.get(1..all.len().saturating_sub(1)).unwrap_or_default().to_vec()
     }
 
     /// What a worker turns its own gradient into an update with, if the optimizer wants that.
@@ -208,7 +224,8 @@ impl Job {
     ///
     /// If a setting is out of range.
     pub fn build_local_optimizer(&self) -> Result<Option<Box<dyn Optimizer>>, RangeError> {
-        self.local_optimizer.map(|config| config.build(self.layout.len())).transpose()
+        let build = |config: OptimizerConfig| config.build(self.layout.len(), &self.inner_matrices());
+        self.local_optimizer.map(build).transpose()
     }
 
     /// Batches that each worker trains on in a step.
@@ -454,6 +471,7 @@ fn optimizer(config: &RunConfig, spec: &Spec) -> OptimizerConfig {
     match config.optimizer {
         OptimizerKind::Adamw => OptimizerConfig::AdamW(adamw),
         OptimizerKind::AdamwUpdates => OptimizerConfig::AdamWUpdates(adamw),
+        OptimizerKind::Muon => OptimizerConfig::Muon(adamw),
         OptimizerKind::Sgd => OptimizerConfig::Sgd(SgdConfig {
             momentum: config.momentum.unwrap_or(0.0) as f32,
             nesterov: config.nesterov.unwrap_or(false),

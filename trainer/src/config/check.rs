@@ -174,7 +174,7 @@ fn optimizer_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     )?;
     refuse(
         is_sgd && config.beta2.is_some(),
-        "beta2 with optimizer = sgd: it belongs to adamw and adamw-updates",
+        "beta2 with optimizer = sgd: it belongs to adamw, adamw-updates and muon",
     )?;
     let sends_updates = optimizer == OptimizerKind::AdamwUpdates;
     refuse(

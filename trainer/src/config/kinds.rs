@@ -106,6 +106,8 @@ pub enum OptimizerKind {
     Adamw,
     /// AdamW at each worker, whose updates are compressed.
     AdamwUpdates,
+    /// Muon for inner matrices, AdamW for all else, on the mean of all gradients.
+    Muon,
 }
 
 /// The setting `schedule`: the learning rate after the warm-up.
@@ -169,7 +171,7 @@ mod tests {
         assert_eq!(words::<TopologyKind>("topology"), ["ring", "torus", "complete", "exponential"]);
         assert_eq!(words::<WireKind>("wire"), ["f32", "bf16"]);
         assert_eq!(words::<TransportKind>("transport"), ["local", "mpi", "tcp", "zmq"]);
-        assert_eq!(words::<OptimizerKind>("optimizer"), ["sgd", "adamw", "adamw-updates"]);
+        assert_eq!(words::<OptimizerKind>("optimizer"), ["sgd", "adamw", "adamw-updates", "muon"]);
         assert_eq!(words::<ScheduleKind>("schedule"), ["constant", "cosine", "step"]);
         assert_eq!(words::<ModelKind>("model"), ["mlp", "cnn", "resnet20", "gpt", "lstm"]);
         let sources = [
@@ -194,7 +196,7 @@ mod tests {
             ("wire", "bf61", "; did you mean bf16?", "f32, bf16"),
             ("wire", "BF16", "", "f32, bf16"),
             ("transport", "pigeon", "", "local, mpi, tcp, zmq"),
-            ("optimizer", "adam", "; did you mean adamw?", "sgd, adamw, adamw-updates"),
+            ("optimizer", "adam", "; did you mean adamw?", "sgd, adamw, adamw-updates, muon"),
             ("schedule", "cosin", "; did you mean cosine?", "constant, cosine, step"),
             ("model", "rnn", "; did you mean cnn?", "mlp, cnn, resnet20, gpt, lstm"),
             ("data", "cifar10", "; did you mean cifar-10?", "optdigits, tiny-shakespeare"),

@@ -137,8 +137,9 @@ fields! {
     /// Number of steps, at least 1; instead of --epochs
     #[arg(long, value_name = "N", help_heading = LENGTH)]
     maybe steps: u64;
-    /// Optimizer: sgd, adamw, or adamw-updates, in which each worker has moments of its own, and codecs
-    /// compress the updates instead of the gradients [default: sgd]
+    /// Optimizer: sgd; adamw; adamw-updates, in which each worker has moments of its own, and codecs compress
+    /// the updates instead of the gradients; or muon, which is adamw but for matrices between the first and
+    /// the last layer [default: sgd]
     #[arg(long, hide_possible_values = true, value_name = "NAME", help_heading = OPTIMIZER)]
     always optimizer: OptimizerKind = |_| OptimizerKind::Sgd;
     /// Momentum of sgd, applied to the mean of all workers, 0 to below 1 [default: 0]
@@ -169,11 +170,11 @@ fields! {
         help_heading = OPTIMIZER
     )]
     maybe outer_momentum: f64;
-    /// Share of the mean square that adamw and adamw-updates keep, at least 0, below 1 [default: 0.999]
+    /// Share of the mean square that adamw, adamw-updates and muon keep, at least 0, below 1 [default: 0.999]
     #[arg(long, value_name = "X", help_heading = OPTIMIZER)]
     maybe beta2: f64;
-    /// Weight decay, at least 0: added to the gradient in sgd, decoupled in adamw and adamw-updates [default:
-    /// 0, or 0.01 where it is decoupled]
+    /// Weight decay, at least 0: added to the gradient in sgd, decoupled in all others [default: 0, or 0.01
+    /// where it is decoupled]
     #[arg(
         long = "weight-decay",
         alias = "weight_decay",
@@ -182,7 +183,7 @@ fields! {
     )]
     always weight_decay: f64 = |given| if given.is_sgd() { 0.0 } else { 0.01 };
     /// Learning rate, above 0 [default with sgd: 0.3 for mlp (0.05 on cifar-10), 0.1 for cnn, resnet20 and
-    /// gpt, 4 for lstm; with adamw, adamw-updates: 0.003 (0.001 for mlp on cifar-10)]
+    /// gpt, 4 for lstm; with all others: 0.003 (0.001 for mlp on cifar-10)]
     #[arg(long, value_name = "X", help_heading = OPTIMIZER)]
     always lr: f64 = default_rate;
     /// Learning rate after the warm-up: constant, cosine (down to 0 at the last step), step (drops every

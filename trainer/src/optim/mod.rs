@@ -7,12 +7,14 @@
 
 mod adamw;
 mod moments;
+mod muon;
 mod schedule;
 mod sgd;
 mod updates;
 
 pub use adamw::{AdamW, AdamWConfig};
 pub use moments::{Moments, MomentsConfig};
+pub use muon::{Matrix, Muon};
 pub use schedule::{Decay, Schedule};
 pub use sgd::{Sgd, SgdConfig};
 pub use updates::Updates;
@@ -29,7 +31,8 @@ pub trait Optimizer: Send {
     /// Number of steps so far.
     fn steps(&self) -> u64;
 
-    /// The state of the optimizer, by name: each slice is as long as the parameters.
+    /// The state of the optimizer, by name and in the order of names: each slice is as long as the
+    /// parameters.
     fn state(&self) -> Vec<(&'static str, &[f32])>;
 
     /// Continues from an optimizer that had this state after `steps` steps.
@@ -65,19 +68,27 @@ pub enum OptimizerConfig {
     AdamW(AdamWConfig),
     /// The same, of which workers exchange the updates instead of the gradients.
     AdamWUpdates(AdamWConfig),
+    /// Muon for matrices between the first and the last layer, AdamW with these settings for all else.
+    Muon(AdamWConfig),
 }
 
 impl OptimizerConfig {
-    /// Makes the optimizer for `len` parameters.
+    /// Makes the optimizer for `len` parameters, of which `matrices` are those between the first and the last
+    /// layer.
     ///
     /// # Errors
     ///
     /// If a setting is out of range.
-    pub fn build(&self, len: usize) -> Result<Box<dyn Optimizer>, crate::range::RangeError> {
+    pub fn build(
+        &self,
+        len: usize,
+        matrices: &[Matrix],
+    ) -> Result<Box<dyn Optimizer>, crate::range::RangeError> {
         Ok(match self {
             Self::Sgd(config) => Box::new(Sgd::new(len, *config)?),
             Self::AdamW(config) => Box::new(AdamW::new(len, *config)?),
             Self::AdamWUpdates(config) => Box::new(Updates::new(len, config.weight_decay)?),
+            Self::Muon(config) => Box::new(Muon::new(len, *config, matrices)?),
         })
     }
 
@@ -89,7 +100,7 @@ impl OptimizerConfig {
     pub fn own_moments(&self, len: usize) -> Result<Option<Moments>, crate::range::RangeError> {
         match self {
             Self::AdamWUpdates(config) => Moments::new(len, config.moments).map(Some),
-            Self::Sgd(_) | Self::AdamW(_) => Ok(None),
+            Self::Sgd(_) | Self::AdamW(_) | Self::Muon(_) => Ok(None),
         }
     }
 }
@@ -138,10 +149,10 @@ mod tests {
                     (0..len).map(|i| ((i * i + 31 * step) % 97) as f32 * 0.037 - 1.3).collect()
                 };
                 let mut params = grad(7);
-                let mut whole = config.build(len).unwrap();
+                let mut whole = config.build(len, &[]).unwrap();
                 (0..5).for_each(|step| whole.step(&mut params, &grad(step), 0.01));
                 let single = |at: usize| {
-                    let mut one = config.build(1).unwrap();
+                    let mut one = config.build(1, &[]).unwrap();
                     let mut param = [grad(7)[at]];
                     (0..5).for_each(|step| one.step(&mut param, &[grad(step)[at]], 0.01));
                     param[0].to_bits()

@@ -70,9 +70,16 @@ fn timeless(metrics: &[Metrics]) -> Vec<Metrics> {
 type Change = fn(&mut Settings);
 
 /// Every kind of memory, optimizer, schedule and controller.
-fn cases() -> [(&'static str, Change); 54] {
+fn cases() -> [(&'static str, Change); 56] {
     let momentum = |settings: &mut Settings| settings.momentum = Some(0.9);
     let adamw = |settings: &mut Settings| settings.optimizer = Some(OptimizerKind::Adamw);
+    let muon = |settings: &mut Settings| {
+        (settings.optimizer, settings.hidden) = (Some(OptimizerKind::Muon), Some(vec![16, 12, 16]));
+    };
+    let local_muon = |settings: &mut Settings| {
+        (settings.optimizer, settings.hidden) = (Some(OptimizerKind::Muon), Some(vec![16, 12, 16]));
+        settings.local_steps = Some(3);
+    };
     let updates = |settings: &mut Settings| {
         settings.optimizer = Some(OptimizerKind::AdamwUpdates);
         (settings.schedule, settings.warmup) = (Some(ScheduleKind::Cosine), Some(5));
@@ -188,6 +195,8 @@ fn cases() -> [(&'static str, Change); 54] {
         ("sketch:density=0.05,cells=0.4,error=workers", momentum),
         ("sketch:density=0.05,cells=0.9,moments=amsgrad", schedule),
         ("bf16:memory=ef", |_| ()),
+        ("qsgd:bits=4", muon),
+        ("topk:density=0.02", local_muon),
         ("dgc:density=0.02", schedule),
         ("dpsgd", momentum),
         ("powergossip:rank=2,iterations=3", momentum),

@@ -24,6 +24,7 @@ mod longer;
 mod means;
 #[cfg(feature = "metrics")]
 mod monitor;
+mod muon;
 mod naive;
 mod normalised;
 mod outputs;

@@ -18,7 +18,7 @@ fn train(dataset: &Dataset, name: &str, run: &Run) -> Evaluation {
     let config = word::<ModelKind>(name).suited_to(&dataset.task());
     let mut model = config.build(&dataset.task(), 1).unwrap();
     let mut batches = Batches::new(dataset, 1, run.batch, 0, 1, config.context()).unwrap();
-    let mut optimizer = run.optimizer.build(model.len()).unwrap();
+    let mut optimizer = run.optimizer.build(model.len(), &[]).unwrap();
     let schedule = Schedule::constant(run.rate).unwrap();
     let (mut params, mut grad) = (vec![0.0; model.len()], vec![0.0; model.len()]);
     model.params(&mut params);

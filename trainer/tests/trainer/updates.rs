@@ -211,7 +211,7 @@ fn what_does_not_go_with_updates_is_refused_in_words() {
     );
     assert_eq!(
         refused("sgd", |settings| settings.beta2 = Some(0.95)),
-        "beta2 with optimizer = sgd: it belongs to adamw and adamw-updates"
+        "beta2 with optimizer = sgd: it belongs to adamw, adamw-updates and muon"
     );
     let momentum = refused("adamw-updates", |settings| settings.momentum = Some(0.9));
     assert_eq!(
