@@ -3,7 +3,7 @@
 use gradwire::arithmetic::{Loop, vectorised};
 
 use super::moments::{Moments, MomentsConfig, NextMoments};
-use super::{Optimizer, StateError};
+use super::optimizer::{Optimizer, StateError};
 use crate::range::{RangeError, require};
 
 /// Settings of [`AdamW`].

@@ -2,7 +2,7 @@
 
 use gradwire::arithmetic::{Loop, vectorised};
 
-use super::{StateError, only, saved};
+use super::optimizer::{StateError, only, saved};
 use crate::range::{RangeError, require};
 
 /// Settings of [`Moments`].

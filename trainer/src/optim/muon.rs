@@ -4,8 +4,8 @@ use gradwire::arithmetic::{Loop, vectorised};
 
 use super::adamw::{AdamWConfig, require_decay};
 use super::moments::Moments;
+use super::optimizer::{Optimizer, StateError, saved};
 use super::updates::Updates;
-use super::{Optimizer, StateError, saved};
 use crate::range::RangeError;
 
 /// Share of the average of gradients that is kept.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use gradwire::arithmetic::{Loop, vectorised};
 
 use super::adamw::require_decay;
-use super::{Optimizer, StateError, only, saved};
+use super::optimizer::{Optimizer, StateError, only, saved};
 use crate::range::{RangeError, require};
 
 /// Settings of [`Sgd`].

@@ -3,7 +3,7 @@
 use gradwire::arithmetic::{Loop, vectorised};
 
 use super::adamw::require_decay;
-use super::{Optimizer, StateError, only};
+use super::optimizer::{Optimizer, StateError, only};
 use crate::range::RangeError;
 
 /// The half of AdamW that follows the exchange, if what workers exchange are directions instead of gradients:
