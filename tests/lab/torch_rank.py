@@ -35,8 +35,8 @@ BATCHES = 8
 # Steps of the Rust exchange, and where its ranks listen.
 EXCHANGES = 30
 EXCHANGE_PORT = 27000
-# Codecs that take every element for itself.
-WITHOUT_UNITS = ("f16", "bf16")
+# Codecs that take every element for itself, and send so much that few steps must do.
+WITHOUT_UNITS, FEW_EXCHANGES = ("f16", "bf16"), 5
 # What the hook counts in seconds.
 PARTS = ("encode", "exchange", "decode", "exposed")
 CLIP = 5.0
@@ -159,6 +159,7 @@ def exchange_seconds(model, spelling, rank, ranks):
     codec = gradwire.Codec(spelling)
     if codec.is_linear or codec.name == "none":
         return None
+    exchanges = FEW_EXCHANGES if codec.name in WITHOUT_UNITS else EXCHANGES
     if codec.name not in WITHOUT_UNITS:
         # As compress() has it.
         spelling += ",unit=tensor,dense_below=128"
@@ -168,7 +169,7 @@ def exchange_seconds(model, spelling, rank, ranks):
         layout.write_text("\n".join(" ".join(map(str, tensor)) for tensor in tensors))
         gradient.write_bytes(torch.cat([weights.grad.flatten() for weights in model.parameters()]).numpy().tobytes())
         addresses = [f"{address(host)}:{EXCHANGE_PORT}" for host in range(1, ranks + 1)]
-        command = [os.environ[EXCHANGE], rank, EXCHANGES, spelling, layout, gradient, *addresses]
+        command = [os.environ[EXCHANGE], rank, exchanges, spelling, layout, gradient, *addresses]
         done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, check=True, timeout=60)
     return float(done.stdout)
 
