@@ -24,6 +24,10 @@ class Method:
 # than an f32 ring of four, counted.
 METHODS = {
     "dense": Method("adamw", "none"),
+    "muon": Method("muon", "none"),
+    "muon-local4-topk-7%": Method("muon", "topk:density=0.07,values=q4", 4),
+    "muon-local4-topk-18%": Method("muon", "topk:density=0.18,values=q4", 4),
+    "muon-local8-topk-18%": Method("muon", "topk:density=0.18,values=q4", 8),
     "local2-topk-7%": Method("adamw", "topk:density=0.07,values=q4", 2),
     "local4-topk-7%": Method("adamw", "topk:density=0.07,values=q4", 4),
     "local4-topk-18%": Method("adamw", "topk:density=0.18,values=q4", 4),
@@ -96,4 +100,4 @@ class Cell:
 TUNING_SEED = 0
 SEEDS = range(11, 19)
 # Methods that are trained with the seeds that are reported, at their best rate.
-FINALISTS = ["dense", "local4-topk-7%", "local4-topk-18%"]
+FINALISTS = ["dense", "local4-topk-7%", "local4-topk-18%", "muon", "muon-local4-topk-7%", "muon-local4-topk-18%"]

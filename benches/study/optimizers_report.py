@@ -8,7 +8,7 @@ import json
 import math
 import statistics
 
-from optimizers_cells import METHODS, SEEDS, TASKS, WORKERS
+from optimizers_cells import METHODS, SEEDS, TASKS, WORKERS, Method
 from report import head, row
 
 # A candidate that trails dense training by more than this after tuning is not followed up.
@@ -86,15 +86,27 @@ def finals(runs, task):
     if not dense:
         return
     print("", f"{task}, fresh seeds", "", sep="\n")
-    head(["method", "seeds", "validation loss", "paired difference", "upper end of the one-sided 95 % interval"])
+    upper = "upper end of the one-sided 95 % interval"
+    head(["method", "seeds", "validation loss", "to dense AdamW, paired", upper, "to its optimizer's dense form", upper])
     for method in METHODS:
-        losses = paired(runs, task, method)
-        shared = sorted(losses.keys() & dense.keys())
-        if len(shared) > 1:
-            differences = [losses[seed] / dense[seed] - 1 for seed in shared]
-            mean, error = statistics.mean(differences), statistics.stdev(differences) / math.sqrt(len(shared))
-            upper = f"{mean + T[len(shared) - 1] * error:+.2%}"
-            row([f"`{method}`", len(shared), f"{statistics.mean(losses[seed] for seed in shared):.4f}", f"{mean:+.2%}", upper])
+        losses, own = paired(runs, task, method), paired(runs, task, dense_form(method))
+        if len(losses.keys() & dense.keys()) > 1:
+            mean = statistics.mean(losses.values())
+            row([f"`{method}`", len(losses), f"{mean:.4f}", *difference(losses, dense), *difference(losses, own)])
+
+
+def dense_form(method):
+    """The method with the same optimizer that exchanges whole gradients of every batch; without one, that with AdamW."""
+    wanted = Method(METHODS[method].optimizer, "none")
+    return next((name for name, one in METHODS.items() if one == wanted), next(iter(METHODS)))
+
+
+def difference(losses, others):
+    """The mean of the paired differences, and the upper end of its interval."""
+    shared = sorted(losses.keys() & others.keys())
+    differences = [losses[seed] / others[seed] - 1 for seed in shared]
+    mean, error = statistics.mean(differences), statistics.stdev(differences) / math.sqrt(len(shared))
+    return f"{mean:+.2%}", f"{mean + T[len(shared) - 1] * error:+.2%}"
 
 
 def paired(runs, task, method):

@@ -8,14 +8,13 @@ import numpy as np
 import torch
 
 WORKERS = 4
-BETA1, EPSILON, DECAY = 0.9, 1e-8, 0.01
 
 
 @dataclass(frozen=True)
 class Method:
     """One row of the tables."""
 
-    #: "gradients", "updates" or "local".
+    #: "gradients", "updates", "local", or what published.py has.
     sends: str
     codec: str
     #: Of "local": batches between two exchanges.
@@ -24,6 +23,8 @@ class Method:
     outer: tuple = (1.0, 0.0)
     #: Of "updates": batches between two exchanges of the factors of a second moment that all workers share; 0 for their own.
     shared: int = 0
+    #: Of "gradients" and "local": what makes updates of gradients; of moments.py.
+    optimizer: str = "adamw"
 
 
 class Exchange:
@@ -104,72 +105,3 @@ class Exchange:
 def ring(nbytes):
     """Bytes that a rank sends where a sum goes around a ring."""
     return 2 * (WORKERS - 1) / WORKERS * nbytes
-
-
-class AdamW:
-    """First and second moments of the rows, and the updates that they make."""
-
-    def __init__(self, like, beta2):
-        self.beta2 = beta2
-        self.first, self.second = torch.zeros_like(like), torch.zeros_like(like)
-        self.steps = 0
-
-    def update(self, grads):
-        """m / (sqrt(v) + epsilon), both corrected for their beginning."""
-        self.steps += 1
-        self.first.lerp_(grads, 1 - BETA1)
-        self.second.mul_(self.beta2).addcmul_(grads, grads, value=1 - self.beta2)
-        root = (self.second / (1 - self.beta2**self.steps)).sqrt_().add_(EPSILON)
-        return (self.first / (1 - BETA1**self.steps)).div_(root)
-
-
-class SharedSecondMoment:
-    """First moments of each worker's own, and a second moment that all workers of a run share: row and column means of the
-    squares as in Adafactor, whole squares of vectors, exchanged densely after some steps."""
-
-    def __init__(self, like, shape, beta2, every):
-        self.beta2, self.every, self.shape, self.steps, self.shares = beta2, every, shape, 0, 0
-        self.first, self._squares = torch.zeros_like(like), torch.zeros_like(like)
-        self._root = torch.ones_like(like)
-        self._kept = None
-        lengths = [lengths for _, lengths, _ in shape.tensors()]
-        self.factors = sum(lengths[0] if len(lengths) == 1 else sum(lengths) for lengths in lengths)
-
-    def update(self, grads):
-        """m / (sqrt(v) + epsilon)."""
-        self.first.lerp_(grads, 1 - BETA1)
-        self._squares.addcmul_(grads, grads)
-        self.steps += 1
-        if self.steps == 1 or self.steps % self.every == 0:
-            self._share()
-        return (self.first / (1 - BETA1**self.steps)).div_(self._root)
-
-    @property
-    def sent(self):
-        """Bytes that a rank sent for it."""
-        return self.shares * ring(4 * self.factors)
-
-    def _share(self):
-        passed = 1 if self.steps == 1 else self.every if self.shares > 1 else self.every - 1
-        runs = len(self.first) // WORKERS
-        squares = self.shape.views((self._squares / passed).view(runs, WORKERS, -1).mean(1))
-        self._squares.zero_()
-        means = {name: [part] if part.dim() == 2 else [part.mean(2), part.mean(1)] for name, part in squares.items()}
-        kept = self.beta2**passed
-        if self._kept is None:
-            self._kept = {name: [torch.zeros_like(one) for one in parts] for name, parts in means.items()}
-        for name, parts in means.items():
-            for old, new in zip(self._kept[name], parts, strict=True):
-                old.mul_(kept).add_(new, alpha=1 - kept)
-        self.shares += 1
-        corrected = 1 - self.beta2**self.steps
-        roots = self.shape.views(self._root)
-        for name, parts in self._kept.items():
-            second = parts[0] if len(parts) == 1 else self._product(*parts)
-            root = (second / corrected).sqrt_().add_(EPSILON)
-            roots[name].copy_(root.repeat_interleave(WORKERS, 0))
-
-    @staticmethod
-    def _product(rows, columns):
-        mean = rows.mean(1, keepdim=True).clamp_min(1e-30)
-        return rows[:, :, None] * (columns / mean)[:, None, :]

@@ -16,6 +16,7 @@ TUNING_SEED, SEEDS = 0, tuple(range(11, 19))
 CHARACTERS = Shape(words=65, width=256, layers=4, heads=4, context=128)
 WORDS = Shape(words=10_000, width=192, layers=4, heads=4, context=64)
 LARGE = Shape(words=10_000, width=512, layers=8, heads=8, context=64)
+SMALL = Shape(words=65, width=64, layers=2, heads=4, context=32)
 TINY = Shape(words=65, width=16, layers=1, heads=2, context=16)
 TASKS = {
     "shakespeare": Task("shakespeare", CHARACTERS, batches=1500, windows=8),
@@ -23,6 +24,8 @@ TASKS = {
     "shakespeare-0.999": Task("shakespeare", CHARACTERS, batches=1500, windows=8, beta2=0.999),
     # The model of the first task, trained further on another text.
     "fine-tuning": Task("wikitext", CHARACTERS, batches=300, windows=8, begins_from=("shakespeare", 1e-3)),
+    # For two cores: a little more than one pass over the text.
+    "small": Task("shakespeare", SMALL, batches=600, windows=16),
     # One pass over the text.
     "ptb-30M": Task("ptb", LARGE, batches=450, windows=8),
     # To see that all of it works.
@@ -59,6 +62,24 @@ METHODS = {
     "local16": Method("local", "none", 16),
     "local16-nesterov": Method("local", "none", 16, (0.7, 0.9)),
     "local30-nesterov": Method("local", "none", 30, (0.7, 0.9)),
+    # Other optimizers than AdamW, first in their dense forms.
+    "muon": Method("gradients", "none", optimizer="muon"),
+    "muon-gradients-qsgd": Method("gradients", "qsgd:bits=4", optimizer="muon"),
+    "muon-gradients-topk-10%": Method("gradients", "topk:density=0.1,values=q4", optimizer="muon"),
+    "muon-gradients-powersgd": Method("gradients", "powersgd:rank=4", optimizer="muon"),
+    "muon-local4": Method("local", "none", 4, optimizer="muon"),
+    "muon-local8": Method("local", "none", 8, optimizer="muon"),
+    "muon-local4-topk-18%": Method("local", "topk:density=0.18,values=q4", 4, optimizer="muon"),
+    "muon-local4-topk-7%": Method("local", "topk:density=0.07,values=q4", 4, optimizer="muon"),
+    "muon-local8-topk-18%": Method("local", "topk:density=0.18,values=q4", 8, optimizer="muon"),
+    "muon-local8-efsign": Method("local", "efsign", 8, optimizer="muon"),
+    "signum": Method("gradients", "none", optimizer="signum"),
+    # What others published.
+    "signum-votes": Method("votes", "efsign"),
+    "demo-3%": Method("demo", "topk:density=0.03,chunk=4096,values=q4,decay=0.999"),
+    "demo-0.78%": Method("demo", "topk:density=0.0078,chunk=4096,values=q4,decay=0.999"),
+    "ef21-sgdm-topk-3.2%": Method("estimates", "topk:density=0.032,values=q4"),
+    "1-bit-adam": Method("1-bit-adam", "efsign"),
 }
 
 

@@ -5,8 +5,10 @@ import time
 from dataclasses import dataclass
 
 import torch
-from methods import DECAY, WORKERS, AdamW, Exchange, SharedSecondMoment
+from methods import WORKERS, Exchange
 from model import Gradients
+from moments import DECAY, AdamW, Muon, SharedSecondMoment, Signum
+from published import PUBLISHED
 
 EVALUATIONS = 20
 LAST = 50
@@ -57,12 +59,17 @@ class Training:
         self.decays = torch.cat(decays).to(device)
         self.rates = torch.tensor([run.rate for run in runs], device=device)[:, None]
         self.places = torch.stack([self._places(run.seed) for run in runs]).to(device)
-        if method.shared:
-            self.moments = SharedSecondMoment(self.own, shape, task.beta2, method.shared)
-        else:
-            self.moments = AdamW(self.agreed if method.sends == "gradients" else self.own, task.beta2)
+        self.moments = PUBLISHED[method.sends](self) if method.sends in PUBLISHED else self._moments()
         self.momentum = torch.zeros_like(self.agreed)
         self.losses, self.evaluations = [], []
+
+    def _moments(self):
+        shape, beta2 = self.task.shape, self.task.beta2
+        like = self.agreed if self.method.sends == "gradients" else self.own
+        if self.method.shared:
+            return SharedSecondMoment(like, shape, beta2, self.method.shared)
+        made = {"adamw": lambda: AdamW(like, beta2), "muon": lambda: Muon(like, shape, beta2), "signum": lambda: Signum(like)}
+        return made[self.method.optimizer]()
 
     def _places(self, seed):
         """Where the windows of each batch and worker begin: the same for all methods."""
@@ -81,7 +88,8 @@ class Training:
     def train(self):
         """All batches."""
         began, batches = time.perf_counter(), self.task.batches
-        step = {"gradients": self._by_gradients, "updates": self._by_updates, "local": self._locally}[self.method.sends]
+        own = {"gradients": self._by_gradients, "updates": self._by_updates, "local": self._locally}
+        step = own.get(self.method.sends, self._as_published)
         window = torch.arange(self.task.shape.context + 1, device=self.device)
         for batch in range(batches):
             places = self.places[:, batch].reshape(len(self.own), -1, 1)
@@ -105,6 +113,11 @@ class Training:
         update = self.moments.update(clipped(self.gradients.grads))
         mean = self.exchange.mean(rates.repeat_interleave(WORKERS, 0) * update, batch)
         self.agreed.mul_(1 - rates * self.decays).sub_(mean)
+        self._spread()
+
+    def _as_published(self, batch, rates):
+        moved = self.moments.update(clipped(self.gradients.grads), rates, batch)
+        self.agreed.mul_(1 - rates * self.decays).sub_(moved)
         self._spread()
 
     def _locally(self, batch, rates):
