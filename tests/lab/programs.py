@@ -13,11 +13,15 @@ EXCHANGE = "GRADWIRE_LAB_EXCHANGE"
 
 def build():
     """Inside of the lab, the environment says where they are."""
-    os.environ[TRAINER] = _build("build -p gradwire-trainer --features mpi,zmq", "trainer")
+    build_trainer()
     ranks = "test --no-run -p gradwire-transports --features mpi,zmq,conformance --test"
     os.environ[MPI_RANKS] = _build(f"{ranks} mpi", "mpi")
     os.environ[TCP_RANKS] = _build(f"{ranks} tcp", "tcp")
     os.environ[ZMQ_RANKS] = _build(f"{ranks} zmq", "zmq")
+
+
+def build_trainer():
+    os.environ[TRAINER] = _build("build -p gradwire-trainer --features mpi,zmq", "trainer")
 
 
 def build_exchange():
