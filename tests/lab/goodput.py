@@ -31,6 +31,7 @@ sys.dont_write_bytecode = True
 import programs
 import sandbox
 from network import Network, address, wait_for
+from tcp import at, new_key
 from trainers import Keys, Process, join, serve
 
 SITES = range(4)
@@ -43,7 +44,6 @@ LOCAL = ["--lr", 0.004, "--local-steps", LOCAL_STEPS, "--codec", "topk:density=0
 # An exchange with all takes half as long.
 RULES = ["--quorum", 2, "--patience", 4, "--report-every", 1]
 EVERY_BATCH = ["--lr", 0.004, "--codec", "none", "--checkpoint-every", 20, "--transport", "tcp"]
-PORT = 5700
 BEGINS_SECONDS = 120
 
 
@@ -52,7 +52,7 @@ class Sites:
 
     def __init__(self, folder, network):
         self.folder, self.network = folder, network
-        self.keys = Keys(folder, len(SITES))
+        self.keys = self.new_keys()
         self.processes = [self.start(site) for site in SITES]
 
     def kill(self, site):
@@ -74,6 +74,9 @@ class Sites:
 class LocalSteps(Sites):
     batches = LOCAL_STEPS
 
+    def new_keys(self):
+        return Keys(self.folder, len(SITES))
+
     def start(self, site):
         run = [*MODEL, *LOCAL]
         if site == 0:
@@ -87,14 +90,13 @@ class LocalSteps(Sites):
 class EveryBatch(Sites):
     batches = 1
 
+    def new_keys(self):
+        return new_key(self.folder / "run.key")
+
     def start(self, site):
-        hosts = ",".join(f"{address(site + 1)}:{PORT}" for site in SITES)
-        key = self.folder / "run.key"
-        if not key.exists():
-            key.touch(0o600)
-            key.write_text(os.urandom(32).hex() + "\n")
+        hosts = at(address(site + 1) for site in SITES)
         own = ["--resume-or-start", self.folder / "run"] if site == 0 else []
-        command = [os.environ[programs.TRAINER], "train", *MODEL, *EVERY_BATCH, "--hosts", hosts, "--key", key, "--rank", site]
+        command = [os.environ[programs.TRAINER], "train", *MODEL, *EVERY_BATCH, *hosts, "--key", self.keys, "--rank", site]
         return Process(self.network, site + 1, f"site-{site}", self.folder, [*command, *own])
 
     def go_on(self, _):

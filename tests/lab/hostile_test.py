@@ -155,7 +155,7 @@ class TcpHostileTest(unittest.TestCase):
 
     def test_who_has_no_key_or_a_wrong_one_is_not_let_in(self):
         with tcp.Scene(self.RUN, others=1, late=[1]) as scene:
-            wrong = scene.start(1, host=3, security=[*self.LISTEN, "--key", scene.new_key("other.key")])
+            wrong = scene.start(1, host=3, security=[*self.LISTEN, "--key", tcp.new_key(scene.folder / "other.key")])
             wrong.says("rank 0 at .* has another key: copy one key file to all hosts")
             self.assertEqual(wrong.process.wait(60), 2)
             none = scene.start(1, host=3, security=[*self.LISTEN, *self.WITHOUT_KEY])

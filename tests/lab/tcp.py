@@ -22,6 +22,13 @@ def at(hosts):
     return ["--hosts", ",".join(f"{host}:{PORT}" for host in hosts)]
 
 
+def new_key(path):
+    """A file with a key that all ranks share."""
+    path.touch(0o600)
+    path.write_text(os.urandom(32).hex() + "\n")
+    return path
+
+
 class Scene:
     """A rank on each of so many hosts, and others without one; rank N is on host N + 1."""
 
@@ -36,19 +43,13 @@ class Scene:
         self.folder = Path(self.scratch.name)
         self.network = Network(self.count + self.others, **self.link)
         self.network.__enter__()
-        self.key = self.new_key("run.key")
+        self.key = new_key(self.folder / "run.key")
         self.ranks = [None if rank in self.late else self.start(rank) for rank in range(self.count)]
         return self
 
     def __exit__(self, *failure):
         self.network.__exit__(*failure)
         self.scratch.cleanup()
-
-    def new_key(self, name):
-        key = self.folder / name
-        key.touch(0o600)
-        key.write_text(os.urandom(32).hex() + "\n")
-        return key
 
     def start(self, rank, host=None, resumes=False, meet=None, security=None):
         """As all others are started, but for what is said; the same command that resumes is not the first one."""

@@ -159,10 +159,10 @@ def exchange_seconds(model, spelling, rank, ranks):
     codec = gradwire.Codec(spelling)
     if codec.is_linear or codec.name == "none":
         return None
-    exchanges = FEW_EXCHANGES if codec.name in WITHOUT_UNITS else EXCHANGES
+    exchanges = FEW_EXCHANGES
     if codec.name not in WITHOUT_UNITS:
         # As compress() has it.
-        spelling += ",unit=tensor,dense_below=128"
+        spelling, exchanges = f"{spelling},unit=tensor,dense_below=128", EXCHANGES
     with tempfile.TemporaryDirectory() as folder:
         layout, gradient = Path(folder, "layout"), Path(folder, "gradient")
         tensors = ((name, *weights.shape) for name, weights in model.named_parameters())

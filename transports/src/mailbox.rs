@@ -80,21 +80,18 @@ impl Mailbox {
     /// one; `None` when the message is to be dropped.
     pub(crate) fn reserve(
         &self,
-        (to, from): (Rank, Rank),
+        ends: (Rank, Rank),
         tag: Tag,
-        (len, fresh): (usize, usize),
+        lengths: (usize, usize),
         deadline: Deadline,
     ) -> Result<Option<Vec<u8>>, TransportError> {
         let mut slot = self.lock();
         loop {
-            if slot.owner_gone {
-                return Err(TransportError::Disconnected { rank: to });
-            }
-            match slot.inbox.admission(from, tag, len) {
-                Admission::Accepted => return Ok(Some(slot.spares.take(len, fresh))),
-                Admission::Duplicate | Admission::Stale => return Ok(None),
-                Admission::Full if deadline.has_passed() => return Err(TransportError::NoRoom { to, tag }),
-                Admission::Full => slot = wait(&self.room, slot, deadline),
+            match slot.reserve(ends, tag, lengths) {
+                Err(TransportError::NoRoom { .. }) if !deadline.has_passed() => {
+                    slot = wait(&self.room, slot, deadline);
+                }
+                reserved => return reserved,
             }
         }
     }
@@ -108,16 +105,11 @@ impl Mailbox {
         tag: Tag,
         lengths: (usize, usize),
     ) -> Result<Option<Vec<u8>>, TransportError> {
-        let reserved = self.reserve((to, from), tag, lengths, Deadline::now());
-        if let Err(TransportError::NoRoom { .. }) = reserved {
-            let slot = &mut *self.lock();
-            // Room may have been made since.
-            if slot.inbox.admission(from, tag, lengths.0) == Admission::Full
-                && !slot.held_back.contains(&from)
-            {
-                slot.held_back.push(from);
-                self.arrived.notify_one();
-            }
+        let mut slot = self.lock();
+        let reserved = slot.reserve((to, from), tag, lengths);
+        if matches!(reserved, Err(TransportError::NoRoom { .. })) && !slot.held_back.contains(&from) {
+            slot.held_back.push(from);
+            self.arrived.notify_one();
         }
         reserved
     }
@@ -147,13 +139,12 @@ impl Mailbox {
                     return Err(TransportError::Disconnected { rank: from });
                 }
             }
+            let Wanted { from, tag, .. } = wanted[0];
             if mem::take(&mut slot.is_woken) || deadline.has_passed() {
-                let Wanted { from, tag, .. } = wanted[0];
                 return Err(TransportError::Timeout { from, tag });
             }
             let is_endless = deadline.remaining().is_none();
             if is_endless && wanted.iter().all(|wanted| slot.held_back.contains(&wanted.from)) {
-                let Wanted { from, tag, .. } = wanted[0];
                 return Err(TransportError::Flooded { from, tag });
             }
             slot.awaited.extend_from_slice(wanted);
@@ -219,6 +210,23 @@ impl Mailbox {
 }
 
 impl Slot {
+    /// A buffer, if there is room now; `None` when the message is to be dropped.
+    fn reserve(
+        &mut self,
+        (to, from): (Rank, Rank),
+        tag: Tag,
+        (len, fresh): (usize, usize),
+    ) -> Result<Option<Vec<u8>>, TransportError> {
+        if self.owner_gone {
+            return Err(TransportError::Disconnected { rank: to });
+        }
+        match self.inbox.admission(from, tag, len) {
+            Admission::Accepted => Ok(Some(self.spares.take(len, fresh))),
+            Admission::Duplicate | Admission::Stale => Ok(None),
+            Admission::Full => Err(TransportError::NoRoom { to, tag }),
+        }
+    }
+
     /// Gives the caller the message's buffer and keeps the caller's old one; an empty message has no buffer.
     fn hand_over(&mut self, mut bytes: Vec<u8>, into: &mut Vec<u8>) {
         if bytes.is_empty() {

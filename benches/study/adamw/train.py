@@ -105,19 +105,20 @@ class Training:
 
     def _by_gradients(self, batch, rates):
         mean = clipped(self.exchange.mean(self.gradients.grads, batch))
-        self.agreed.mul_(1 - rates * self.decays).sub_(rates * self.moments.update(mean))
-        self._spread()
+        self._move(rates, rates * self.moments.update(mean))
 
     def _by_updates(self, batch, rates):
         # A mean of many workers is clipped where gradients are exchanged; here each clips its own.
         update = self.moments.update(clipped(self.gradients.grads))
         mean = self.exchange.mean(rates.repeat_interleave(WORKERS, 0) * update, batch)
-        self.agreed.mul_(1 - rates * self.decays).sub_(mean)
-        self._spread()
+        self._move(rates, mean)
 
     def _as_published(self, batch, rates):
-        moved = self.moments.update(clipped(self.gradients.grads), rates, batch)
-        self.agreed.mul_(1 - rates * self.decays).sub_(moved)
+        self._move(rates, self.moments.update(clipped(self.gradients.grads), rates, batch))
+
+    def _move(self, rates, by):
+        """What is agreed on decays, loses this, and goes to all."""
+        self.agreed.mul_(1 - rates * self.decays).sub_(by)
         self._spread()
 
     def _locally(self, batch, rates):

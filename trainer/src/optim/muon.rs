@@ -5,7 +5,7 @@ use gradwire::arithmetic::{Loop, vectorised};
 use super::adamw::{AdamWConfig, require_decay};
 use super::moments::Moments;
 use super::optimizer::{Optimizer, StateError, saved};
-use super::updates::Updates;
+use super::updates::advance;
 use crate::range::RangeError;
 
 /// Share of the average of gradients that is kept.
@@ -51,8 +51,8 @@ pub struct Matrix {
 /// has the weight decay and the length of a direction.
 #[derive(Clone, Debug)]
 pub struct Muon {
+    weight_decay: f32,
     moments: Moments,
-    updates: Updates,
     average: Vec<f32>,
     direction: Vec<f32>,
     matrices: Vec<Matrix>,
@@ -73,8 +73,8 @@ impl Muon {
         require_decay(config.weight_decay)?;
         assert!(matrices.iter().all(|one| one.start + one.rows * one.columns <= len), "a matrix is outside");
         Ok(Self {
+            weight_decay: config.weight_decay,
             moments: Moments::new(len, config.moments)?,
-            updates: Updates::new(len, config.weight_decay)?,
             average: vec![0.0; len],
             direction: vec![0.0; len],
             matrices: matrices.to_vec(),
@@ -85,7 +85,7 @@ impl Muon {
 
 impl Optimizer for Muon {
     fn step(&mut self, params: &mut [f32], grad: &[f32], rate: f32) {
-        let Self { moments, updates, average, direction, matrices, work } = self;
+        let Self { weight_decay, moments, average, direction, matrices, work } = self;
         direction.copy_from_slice(grad);
         moments.direct(direction);
         for &Matrix { start, rows, columns } in matrices.iter() {
@@ -96,7 +96,7 @@ impl Optimizer for Muon {
             let size = SIZE * (rows.max(columns) as f32).sqrt();
             ahead.iter_mut().for_each(|value| *value *= size);
         }
-        updates.step(params, direction, rate);
+        advance(params, direction, rate, *weight_decay);
     }
 
     fn steps(&self) -> u64 {
@@ -113,7 +113,6 @@ impl Optimizer for Muon {
         let average = saved(state, AVERAGE, self.average.len())?;
         let moments: Vec<_> = state.iter().copied().filter(|(name, _)| *name != AVERAGE).collect();
         self.moments.restore(steps, &moments)?;
-        self.updates.restore(steps, &[])?;
         self.average.copy_from_slice(average);
         Ok(())
     }
@@ -156,7 +155,10 @@ fn orthogonalise(matrix: &mut [f32], rows: usize, columns: usize, work: &mut Wor
     let (low, long) = (rows.min(columns), rows.max(columns));
     match rows > columns {
         true => turn(matrix, rows, columns, wide),
-        false => wide.clone_from(&matrix.to_vec()),
+        false => {
+            wide.clear();
+            wide.extend_from_slice(matrix);
+        }
     }
     let [once, thrice, five_times] = FACTORS;
     for _ in 0..STEPS {

@@ -40,6 +40,11 @@ impl Updates {
     }
 }
 
+/// Moves the parameters along a direction, and shrinks them.
+pub(super) fn advance(params: &mut [f32], mean: &[f32], rate: f32, weight_decay: f32) {
+    vectorised(Step { params, mean, rate, weight_decay });
+}
+
 /// One step of the parameters.
 struct Step<'a> {
     params: &'a mut [f32],
@@ -63,7 +68,7 @@ impl Optimizer for Updates {
     fn step(&mut self, params: &mut [f32], mean: &[f32], rate: f32) {
         assert_eq!((params.len(), mean.len()), (self.len, self.len), "lengths of parameters and mean");
         self.steps += 1;
-        vectorised(Step { params, mean, rate, weight_decay: self.weight_decay });
+        advance(params, mean, rate, self.weight_decay);
     }
 
     fn steps(&self) -> u64 {

@@ -49,7 +49,7 @@ def test_every_embedding_and_norm_that_is_trained_has_a_rule() -> None:
 
 
 def kept_back(rank: int, world: int, is_local: bool) -> set[str]:
-    """The tensors of which something is kept back after one exchange."""
+    """The names of all tensors whose residual is not zero after one exchange."""
     torch.manual_seed(0)
     model, numbers = Net(), torch.arange(40) + rank
     if is_local:

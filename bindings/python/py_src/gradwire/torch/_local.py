@@ -281,7 +281,9 @@ class LocalSteps(Wrapper):
         pending = state.get("pending")
         own = dict(enumerate(self._names))
         if pending is not None and set(pending["means"]) != set(own.get(pending["fragment"], ())):
-            raise ValueError("state: saved while a fragment was under way that is none here; make it with as many fragments")
+            raise ValueError(
+                "state: saved during the exchange of a fragment that this one does not have; make it with as many fragments"
+            )
         taken = whole("state: taken", state["taken"])
         self._forget_pending()
         before = self._inner.state_dict()

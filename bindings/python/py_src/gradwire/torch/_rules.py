@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import glob
+
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ._plan import plain
-
-_WILD = {wild: f"[{wild}]" for wild in "*?["}
 
 
 def dense_embeddings_and_norms(model: torch.nn.Module) -> dict[str, str]:
@@ -29,7 +29,7 @@ def dense_embeddings_and_norms(model: torch.nn.Module) -> dict[str, str]:
         for parameter in module.parameters(recurse=False)
     }
     return {
-        "".join(_WILD.get(letter, letter) for letter in plain(name)): "none"
+        glob.escape(plain(name)): "none"
         for name, parameter in inner.named_parameters()
         if id(parameter) in dense and parameter.requires_grad and parameter.numel()
     }
