@@ -155,7 +155,8 @@ def table(results):
         calm, disturbed = sorted((line for line in lines if line["way"] == way), key=lambda line: line["kills"])
         usual, found = (sum(line["work"]) / line["seconds"] for line in (calm, disturbed))
         shares = [work / 60 / usual for work in disturbed["work"]]
-        cells = [f"{share:.0%}".replace("%", " %") for share in (found / usual, min(shares), statistics.median(shares), max(shares))]
+        shares = [found / usual, min(shares), statistics.median(shares), max(shares)]
+        cells = [f"{share:.0%}".replace("%", " %") for share in shares]
         print(f"| {way} | {usual:.0f} | {found:.0f} | {' | '.join(cells)} |")
 
 

@@ -79,18 +79,21 @@ def address_v6(host):
 
 class Network:
     """`count` hosts, numbered from 1. A rate is in Mbit/s, a delay in ms one way, a loss the share of packets.
-    A host has that rate both ways, or the rate `to_hosts` for what it receives.
+    A host has that rate both ways, or the rate `to_hosts` for what it receives. TCP avoids congestion as the machine's does, or
+    by the algorithm `congestion`.
 
     Without a rate links are as fast as the kernel is.
     """
 
-    def __init__(self, count, rate=1000, delay=0, loss=0, seed=1, to_hosts=None):
+    def __init__(self, count, rate=1000, delay=0, loss=0, seed=1, to_hosts=None, congestion=None):
         self.hosts = range(1, count + 1)
         self._switch = None
         for host in self.hosts:
             _make_host(host)
             if rate is not None:
                 self.set_rate(host, rate, to_hosts)
+            if congestion is not None:
+                self._in(host, f"sysctl -q -w net.ipv4.tcp_congestion_control={congestion}")
         if delay or loss:
             self._switch = _switch_in_user_space(self.hosts, delay, loss, seed)
         else:

@@ -107,7 +107,8 @@ class Report:
 
 def described_machine(line):
     old = f", older hook {line['old']}" if "old" in line else ""
-    return f"{line['processor']}, {line['cores']} cores, torch {line['torch']}, gradwire {line['gradwire']}{old}"
+    congestion = f", TCP by {line['congestion']}" if "congestion" in line else ""
+    return f"{line['processor']}, {line['cores']} cores, torch {line['torch']}, gradwire {line['gradwire']}{old}{congestion}"
 
 
 def unique(names):

@@ -3,6 +3,7 @@
 
 usage: torch_lab.py RESULTS.jsonl [--quick] [--old FOLDER] [--only time|accuracy] [--models NAME,…] [--methods NAME,…]
                     [--links NAME,…] [--ranks N,…] [--rounds N] [--steps N] [--limit MINUTES] [--core-hours HOURS]
+                    [--congestion NAME]
 
     time       seconds, CPU seconds and bytes of a step, on two and four hosts of the lab, at 100 and 1000 Mbit/s and without
                limit, in three rounds, in each of which the methods come in another order; compute alone is timed before and
@@ -16,8 +17,9 @@ Three rounds of times take an hour and three quarters, and end after two hours: 
 With --limit, all ends after so many minutes. What is compared stands in torch_plan.py. Each measurement is one line of
 RESULTS.jsonl; those that are there are not made again, so the program may be stopped and started at any time. A line that was
 timed while other programs used the cores is kept, marked by what they used ("others"), and timed again by the next start.
-torch_report.py makes the tables and the plot, and says which targets are met. --quick times few methods for moments, and fails
-if what it finds cannot be.
+torch_report.py makes the tables and the plot, and says which targets are met. --congestion is how the TCP of all hosts avoids
+congestion, by a name that net.ipv4.tcp_allowed_congestion_control of the machine has; its results belong in a file of their own.
+--quick times few methods for moments, and fails if what it finds cannot be.
 
 Run it with a Python that has torch and gradwire: ./ci.sh python makes one in the user's cache folder. Needs root, cargo, and
 what the lab needs (run.py), but no libzmq and no MPI.
@@ -89,7 +91,7 @@ def time_all(results, chosen, is_over):
             for link in chosen.links:
                 cells = [cell for cell in cells_of(chosen, turn, count, link) if not all(results.has(**key) for key in cell)]
                 if cells and not is_over():
-                    with Hosts(count, LINKS[link], chosen.old) as hosts:
+                    with Hosts(count, LINKS[link], chosen.old, chosen.congestion) as hosts:
                         for cell in cells:
                             if not is_over():
                                 time_cell(results, hosts, cell, chosen.seconds)
@@ -176,6 +178,7 @@ def parse(arguments):
     parser.add_argument("--steps", type=int)
     parser.add_argument("--limit", type=float)
     parser.add_argument("--core-hours", type=float, default=8)
+    parser.add_argument("--congestion")
     chosen = parser.parse_args(arguments)
     chosen.methods = chosen.methods or (QUICK_METHODS if chosen.quick else [*METHODS])
     chosen.links = chosen.links or ([next(iter(LINKS))] if chosen.quick else [*LINKS])
@@ -195,8 +198,9 @@ def main():
     def is_over(limit):
         return time.monotonic() - began > 60 * limit
 
-    if not results.has(**machine(chosen.old)):
-        results.add(machine(chosen.old))
+    about = machine(chosen.old, chosen.congestion)
+    if not results.has(**about):
+        results.add(about)
     if chosen.only != "accuracy":
         time_all(results, chosen, lambda: is_over(chosen.limit or TIMED_MINUTES))
         print(f"{missing(results, chosen)} cells are not timed yet; the next start times them")

@@ -21,9 +21,9 @@ FIRST_PORT, PORTS = 29000, 500
 class Hosts:
     """A network, and on its hosts one set of processes for each of those that are timed in turns."""
 
-    def __init__(self, count, rate, old=None):
+    def __init__(self, count, rate, old=None, congestion=None):
         self.count, self._old = count, old
-        self._network = Network(count, rate=rate)
+        self._network = Network(count, rate=rate, congestion=congestion)
         # By their number, and by whether they have the older hook.
         self._sets = {}
 
@@ -122,10 +122,12 @@ class Ranks:
         return answers
 
 
-def machine(old=None):
-    """What a measurement was made on, and with; `old` is a folder with an older gradwire."""
+def machine(old=None, congestion=None):
+    """What a measurement was made on, and with; `old` is a folder with an older gradwire, and `congestion` how the TCP of hosts
+    avoids it, if not as the machine's does."""
     processor = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
     found = {name: version(name) for name in ("torch", "gradwire")}
+    found["congestion"] = congestion or Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
     found |= {"old": package_of(old)} if old else {}
     return {"kind": "machine", "processor": processor.partition(": ")[2], "cores": os.cpu_count(), **found}
 
