@@ -18,8 +18,8 @@ With --limit, all ends after so many minutes. What is compared stands in torch_p
 RESULTS.jsonl; those that are there are not made again, so the program may be stopped and started at any time. A line that was
 timed while other programs used the cores is kept, marked by what they used ("others"), and timed again by the next start.
 torch_report.py makes the tables and the plot, and says which targets are met. --congestion is how the TCP of all hosts avoids
-congestion, by a name that net.ipv4.tcp_allowed_congestion_control of the machine has; its results belong in a file of their own.
---quick times few methods for moments, and fails if what it finds cannot be.
+congestion, by a name that the machine has in net.ipv4.tcp_allowed_congestion_control; its results belong in a file of their
+own. --quick times few methods for moments, and fails if what it finds cannot be.
 
 Run it with a Python that has torch and gradwire: ./ci.sh python makes one in the user's cache folder. Needs root, cargo, and
 what the lab needs (run.py), but no libzmq and no MPI.
