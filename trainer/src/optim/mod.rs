@@ -81,6 +81,30 @@ mod tests {
         (0..200).map(once).fold(f64::INFINITY, f64::min)
     }
 
+    #[test]
+    fn every_optimizer_refuses_parameters_and_gradients_of_other_lengths() {
+        let adamw = AdamWConfig::default();
+        let updates = OptimizerConfig::AdamWUpdates(adamw);
+        let sgd = OptimizerConfig::Sgd(SgdConfig { momentum: 0.9, nesterov: false, weight_decay: 0.0 });
+        let matrices = [Matrix { start: 1, rows: 2, columns: 3 }];
+        for config in [sgd, OptimizerConfig::AdamW(adamw), updates, OptimizerConfig::Muon(adamw)] {
+            for (params, grad, is_right) in
+                [(8, 8, true), (7, 8, false), (9, 8, false), (8, 7, false), (8, 9, false), (0, 8, false)]
+            {
+                let step = || {
+                    let mut optimizer = config.build(8, &matrices).unwrap();
+                    optimizer.step(&mut vec![0.5; params], &vec![0.25; grad], 0.01);
+                };
+                let stepped = std::panic::catch_unwind(step);
+                assert_eq!(
+                    stepped.is_ok(),
+                    is_right,
+                    "{config:?}: {params} parameters, {grad} of a gradient"
+                );
+            }
+        }
+    }
+
     /// The reference takes one element at a time, which uses no vectors.
     #[test]
     fn whole_vectors_give_the_bits_of_one_parameter_at_a_time() {

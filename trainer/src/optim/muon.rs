@@ -86,6 +86,8 @@ impl Muon {
 impl Optimizer for Muon {
     fn step(&mut self, params: &mut [f32], grad: &[f32], rate: f32) {
         let Self { weight_decay, moments, average, direction, matrices, work } = self;
+        let len = direction.len();
+        assert_eq!((params.len(), grad.len()), (len, len), "lengths of parameters and gradient");
         direction.copy_from_slice(grad);
         moments.direct(direction);
         for &Matrix { start, rows, columns } in matrices.iter() {
