@@ -70,12 +70,20 @@ pub struct Wanted {
     pub tag: Tag,
     /// The number of chunks, at least 1.
     pub chunks: u32,
+    /// Whether to give it up if the connection to its sender broke and was not made anew in time, even if the
+    /// sender may come back. A transport that does not notice this waits.
+    pub unless_cut_off: bool,
 }
 
 impl Wanted {
     /// The message of `from` with `tag`.
     pub const fn one(from: Rank, tag: Tag) -> Self {
-        Self { from, tag, chunks: 1 }
+        Self::chunks(from, tag, 1)
+    }
+
+    /// Any of so many messages, beginning with `tag`.
+    pub const fn chunks(from: Rank, tag: Tag, chunks: u32) -> Self {
+        Self { from, tag, chunks, unless_cut_off: false }
     }
 
     /// The tag with the last chunk.
@@ -169,14 +177,14 @@ mod tests {
     #[test]
     fn several_chunks_are_wanted_of_one_sender_and_one_unit() {
         let tag = Tag::new(1, 2).unit(3).chunk(4);
-        let wanted = Wanted { from: Rank(5), tag, chunks: 2 };
+        let wanted = Wanted::chunks(Rank(5), tag, 2);
         let named: Vec<_> = (0..9).filter(|&chunk| wanted.holds(Rank(5), tag.chunk(chunk))).collect();
         assert_eq!(named, [4, 5]);
         for other in [Tag::new(0, 2).unit(3).chunk(4), Tag::new(1, 3).unit(3).chunk(4), tag.unit(4)] {
             assert!(!wanted.holds(Rank(5), other));
         }
         assert!(!wanted.holds(Rank(6), tag));
-        let last = Wanted { chunks: u32::MAX, ..Wanted::one(Rank(5), tag.chunk(u32::MAX)) };
+        let last = Wanted::chunks(Rank(5), tag.chunk(u32::MAX), u32::MAX);
         assert!(last.holds(Rank(5), last.tag) && !last.holds(Rank(5), tag));
     }
 

@@ -161,7 +161,7 @@ fn any_chunk(peer: &mut Peer<'_>) {
     }
     for from in peer.others() {
         peer.recv(from, last);
-        let (wanted, mut payload) = ([Wanted { from, tag, chunks: 3 }], Vec::new());
+        let (wanted, mut payload) = ([Wanted::chunks(from, tag, 3)], Vec::new());
         for chunk in [2, 4] {
             let found = peer.transport.recv_any(&wanted, &mut payload, super::peer::patience());
             assert_eq!(
@@ -178,7 +178,7 @@ fn any_chunk(peer: &mut Peer<'_>) {
         peer.send(to, late.chunk(7), b"late");
     }
     for from in peer.others() {
-        let wanted = [Wanted { from, tag: late, chunks: 9 }];
+        let wanted = [Wanted::chunks(from, late, 9)];
         let found = peer.transport.recv_any(&wanted, &mut Vec::new(), super::peer::patience());
         assert_eq!(found, Ok((from, late.chunk(7))));
     }

@@ -317,7 +317,7 @@ pub(super) fn drain_units(step: &mut Step<'_>) {
     let members = step.members();
     for (_, from) in step.others_in(&members) {
         for unit in step.units() {
-            step.port.ask(Wanted { from, tag: step.tag.unit(unit.id), chunks: u32::MAX });
+            step.port.ask(Wanted::chunks(from, step.tag.unit(unit.id), u32::MAX));
         }
     }
 }

@@ -310,7 +310,7 @@ impl InParts for Owners {
         step.expect_from_all(tag);
         // Other ranks may be at another part by then, so payloads are taken whenever they come.
         let (members, tag) = (step.members(), step.tag.unit(part.units[0].id));
-        step.others_in(&members).for_each(|(_, from)| step.port.ask(Wanted { from, tag, chunks: u32::MAX }));
+        step.others_in(&members).for_each(|(_, from)| step.port.ask(Wanted::chunks(from, tag, u32::MAX)));
         Ok(())
     }
 

@@ -124,7 +124,7 @@ impl Packets {
         refuse: &mut impl FnMut(ExchangeError) -> Result<(), ExchangeError>,
     ) -> Result<Collected, ExchangeError> {
         let Some(count) = self.announced else { return self.begin(step, (rank, position), by) };
-        let wanted = Wanted { from: rank, tag: tag_of(step.tag, 0), chunks: count as u32 };
+        let wanted = Wanted::chunks(rank, tag_of(step.tag, 0), count as u32);
         if let Some((tag, packet)) = step.port.find_any(&wanted) {
             let at = tag.chunk as usize;
             let mut added = Ok(());
@@ -172,7 +172,7 @@ impl Packets {
         self.begin_worker(position, chunks as usize);
         self.announced = Some(chunks as usize);
         step.port.ask(Wanted::one(rank, step.tag.chunk(DONE_CHUNK)));
-        step.port.ask(Wanted { from: rank, tag: tag_of(step.tag, 0), chunks });
+        step.port.ask(Wanted::chunks(rank, tag_of(step.tag, 0), chunks));
         Ok(Collected::One)
     }
 

@@ -143,7 +143,7 @@ pub(super) trait InParts {
     /// behind it.
     fn drain(&mut self, step: &mut Step<'_>) {
         let (members, tag) = (step.members(), step.tag);
-        step.others_in(&members).for_each(|(_, from)| step.port.ask(Wanted { from, tag, chunks: u32::MAX }));
+        step.others_in(&members).for_each(|(_, from)| step.port.ask(Wanted::chunks(from, tag, u32::MAX)));
     }
 
     /// Bytes of this rank's own frames or payloads.

@@ -83,7 +83,9 @@ pub struct ServerOptions {
     /// from all members, or the step fails.
     pub quorum: usize,
     /// How long the server waits for frames. It then continues with those that it has. A worker does not
-    /// resend packets after that time. `None`: until the deadline of the step.
+    /// resend packets after that time. `None`: until the deadline of the step. Once a quorum is there, a
+    /// worker whose connection broke and was not made anew is waited for no longer, if the transport
+    /// [notices](crate::Wanted::unless_cut_off), as that over ZeroMQ does.
     pub patience: Option<Duration>,
     /// How the server encodes the mean that it sends back. Of this spelling, the codec and the memory count;
     /// the server keeps the memory. Units are those of the workers' frames, and the mean is always one frame.

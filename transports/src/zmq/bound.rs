@@ -115,7 +115,15 @@ impl Bound {
                 Path::Connects(Box::new(dial))
             };
             peers.push(peer);
-            records.push(PeerRecord { rank, path, heard: now, welcomed: None, dials: 0, left: None });
+            records.push(PeerRecord {
+                rank,
+                path,
+                heard: now,
+                welcomed: None,
+                broke: None,
+                dials: 0,
+                left: None,
+            });
         }
         let limits = options.limits;
         let arrivals = Arrivals { inbox: Inbox::new(limits.inbox), spares: Spares::new(limits.inbox.bytes) };

@@ -160,6 +160,12 @@ impl Timing {
         self.silence.max((3 * late).min(Self::LONGEST_SILENCE))
     }
 
+    /// The time after which a peer whose connection broke should have made another one, if acknowledgements
+    /// are as late as that: it dials again, and proves who it is.
+    pub(super) fn back_at(&self, late: Duration) -> Duration {
+        self.silence + (6 * late).min(Self::LONGEST_SILENCE)
+    }
+
     /// The silence after which a peer is given up, if acknowledgements are as late as that.
     pub(super) fn give_up_at(&self, late: Duration) -> Duration {
         self.give_up.max((30 * late).min(Self::LONGEST_GIVE_UP))

@@ -44,6 +44,8 @@ pub(super) struct Peer {
     pub(super) bound: Option<u64>,
     /// It broke the protocol, or was shut out, and is not admitted again.
     pub(super) is_banned: bool,
+    /// Whether its connection broke, and it did not come back in the time that this takes.
+    pub(super) is_cut_off: bool,
     /// Whether it is still on the list of peers.
     pub(super) is_listed: bool,
     /// The message that a caller waits for.
@@ -60,7 +62,7 @@ pub(super) struct Peer {
 impl Peer {
     pub(super) fn new(rank: Rank) -> Self {
         let (link, bound, untold, awaited) = (None, None, None, None);
-        let (standing, is_banned, is_listed) = (Standing::Expected, false, true);
+        let (standing, is_banned, is_cut_off, is_listed) = (Standing::Expected, false, false, true);
         let (usual, absence) = (Duration::ZERO, "it has not connected to this end".to_owned());
         Self {
             rank,
@@ -69,6 +71,7 @@ impl Peer {
             sessions: 0,
             bound,
             is_banned,
+            is_cut_off,
             is_listed,
             awaited,
             absence,

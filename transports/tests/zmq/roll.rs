@@ -441,6 +441,65 @@ fn a_server_without_patience_does_not_wait_for_a_worker_that_was_started_again()
     assert_eq!(second.join().unwrap().entries, 1);
 }
 
+/// A server with two workers, of which the second is behind a proxy, all in a step.
+fn all_of_three(spec: &'static str, quorum: usize) -> (Scene, Proxy, [JoinHandle<End>; 2], u64) {
+    let mut scene = scene_of(spec, 3, (quorum, None, 1));
+    let proxy = Proxy::to(&scene.endpoint);
+    let workers = [scene.connect(1, &scene.endpoint.clone()), scene.connect(2, &proxy.endpoint())]
+        .map(|end| worker_of(spec, end, None));
+    scene.begin();
+    let mut step = 0;
+    while scene.run.step(step, false).len() < 3 {
+        step += 1;
+    }
+    (scene, proxy, workers, step + 1)
+}
+
+#[test]
+fn with_a_quorum_nobody_waits_for_a_worker_whose_connection_is_broken_even_without_patience() {
+    for spec in [FRAMES, PACKETS] {
+        let (mut scene, proxy, workers, mut step) = all_of_three(spec, 2);
+        let run = &mut scene.run;
+        proxy.hold(true);
+        proxy.cut();
+        // It is neither gone, which takes longer, nor has it missed more than it may.
+        assert_eq!(run.step(step, false), [Rank(0), Rank(1)]);
+        assert!(
+            run.changes.iter().all(|change| matches!(change, Change::Joined { .. })),
+            "{:?}",
+            run.changes
+        );
+        proxy.hold(false);
+        while run.step(step + 1, false).len() < 3 {
+            step += 1;
+        }
+        run.step(step + 2, true);
+        assert_eq!((run.void, run.transport.tally(Rank(2)).sessions), (0, 1));
+        let ends = workers.map(|end| end.join().unwrap());
+        assert_conserved(&scene.run, &ends, &[0.0; LEN]);
+    }
+}
+
+#[test]
+fn without_a_quorum_the_server_waits_until_a_broken_connection_is_made_anew() {
+    for spec in [FRAMES, PACKETS] {
+        let (mut scene, proxy, workers, step) = all_of_three(spec, 3);
+        let run = &mut scene.run;
+        proxy.hold(true);
+        proxy.cut();
+        let back = thread::spawn(move || {
+            thread::sleep(Duration::from_secs(3));
+            proxy.hold(false);
+        });
+        assert_eq!(run.step(step, false).len(), 3);
+        run.step(step + 1, true);
+        back.join().unwrap();
+        assert_eq!((run.void, run.transport.tally(Rank(2)).sessions), (0, 1));
+        let ends = workers.map(|end| end.join().unwrap());
+        assert_conserved(&scene.run, &ends, &[0.0; LEN]);
+    }
+}
+
 #[test]
 fn a_replica_that_has_drifted_is_found_and_begins_again() {
     let mut scene = scene(3, 3, None, 1);

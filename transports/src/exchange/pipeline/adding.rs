@@ -107,6 +107,6 @@ impl<R: InParts> Pipeline<R> {
     pub(super) fn ask_for_parts(&mut self, step: &mut Step<'_>) {
         let (members, chunks) = (step.members(), step.units().len() as u32);
         let Some(tag) = self.route.head_tag(step, 0) else { return };
-        step.others_in(&members).for_each(|(_, from)| step.port.ask(Wanted { from, tag, chunks }));
+        step.others_in(&members).for_each(|(_, from)| step.port.ask(Wanted::chunks(from, tag, chunks)));
     }
 }

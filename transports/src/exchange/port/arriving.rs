@@ -127,6 +127,12 @@ impl Port {
         self.asked.retain(|asked| asked.from != from);
     }
 
+    /// Waits for what was asked of that rank only while it is connected.
+    pub(in crate::exchange) fn do_without(&mut self, from: Rank) {
+        let of_it = self.asked.iter_mut().filter(|asked| asked.from == from);
+        of_it.for_each(|asked| asked.unless_cut_off = true);
+    }
+
     fn file_asked(&mut self, from: Rank, tag: Tag, message: Vec<u8>) {
         let message = self.open(from, tag, message);
         if tag != note_tag(self.step) {
@@ -143,6 +149,11 @@ impl Port {
         let at = self.found.iter().position(|found| (found.0, found.1) == (from, tag))?;
         self.taken.push((from, tag));
         Some(self.found.swap_remove(at).2)
+    }
+
+    /// Whether anything that was asked of that rank is here.
+    pub(in crate::exchange) fn has_any(&self, from: Rank) -> bool {
+        self.found.iter().any(|found| found.0 == from)
     }
 
     /// Takes any of several messages that were asked for.

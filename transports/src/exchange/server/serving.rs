@@ -36,10 +36,26 @@ impl Server {
             self.add_frame(step, (rank, position), sum)?
         };
         match collected {
-            Collected::Waiting => Ok(Progress::Waiting),
+            Collected::Waiting => {
+                if self.has_quorum_without(step, position) {
+                    step.port.do_without(rank);
+                }
+                Ok(Progress::Waiting)
+            }
             Collected::One => Ok(Progress::Worked(Work::Decode)),
             Collected::All => self.go_on(Phase::Gathering(position + 1), Work::Decode),
         }
+    }
+
+    /// Whether the members that are here are enough without the one at that position.
+    fn has_quorum_without(&self, step: &Step<'_>, position: usize) -> bool {
+        if self.options.quorum == 0 || self.kind().is_summed() {
+            return false;
+        }
+        let (members, me) = (step.members(), step.rank());
+        let behind = members.as_slice().iter().skip(position + 1);
+        let here = behind.filter(|&&rank| rank == me || step.port.has_any(rank)).count();
+        self.arrived.len() + here >= self.options.quorum
     }
 
     fn add_frame(

@@ -28,6 +28,8 @@ pub(in crate::zmq) struct PeerRecord {
     /// At an end that listens: when the peer was welcomed over this connection, and the length of the answer,
     /// until it answers.
     pub(in crate::zmq) welcomed: Option<(Instant, usize)>,
+    /// At an end that listens: when its connection broke, until it has another one.
+    pub(in crate::zmq) broke: Option<Instant>,
     /// Sockets made for it so far.
     pub(in crate::zmq) dials: u64,
     /// When this end received its last word.

@@ -26,6 +26,7 @@ impl Engine {
         for at in 0..self.records.len() {
             self.settle(&mut state, at, now);
             self.watch(&mut state, at, now);
+            self.miss(&mut state, at, now);
             self.greet(&mut state, at, now);
             self.say_what_is_waited_for(&mut state, at, now);
             is_blocked |= self.flush(&mut state, at, now) == Sent::Full;
@@ -129,6 +130,16 @@ impl Engine {
         {
             self.redial(state, at);
         }
+    }
+
+    /// Notes since when a peer that connects to this end has no connection.
+    fn miss(&mut self, state: &mut State, at: usize, now: Instant) {
+        let (record, peer) = (&mut self.records[at], &mut state.peers[at]);
+        let was_here = matches!(peer.standing, Standing::Here | Standing::Silent);
+        let is_broken = was_here && matches!(record.path, Path::Accepts { route: None });
+        record.broke = is_broken.then(|| record.broke.unwrap_or(now));
+        let back = self.options.timing.back_at(peer.lateness(now));
+        peer.is_cut_off = record.broke.is_some_and(|broke| now.saturating_duration_since(broke) > back);
     }
 
     /// Says, at growing intervals, which peer or which of its messages is waited for.

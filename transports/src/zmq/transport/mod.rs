@@ -242,9 +242,10 @@ impl Transport for ZmqTransport {
             if state.is_stopped {
                 return Err(TransportError::Closed);
             }
-            for &Wanted { from: rank, tag, .. } in wanted {
+            for &Wanted { from: rank, tag, unless_cut_off, .. } in wanted {
                 let peer = &state.peers[self.peer(&state, rank, tag)?];
-                if peer.standing == Standing::Gone || peer.is_another() && tag.epoch != Tag::JOINING {
+                let is_another = peer.is_another() && tag.epoch != Tag::JOINING;
+                if peer.standing == Standing::Gone || is_another || unless_cut_off && peer.is_cut_off {
                     return Err(TransportError::Disconnected { rank });
                 }
             }
