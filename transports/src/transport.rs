@@ -109,8 +109,8 @@ pub trait Transport: Send {
     ///
     /// # Errors
     /// `Timeout` with the first of `wanted`; `NotAPeer`; `Disconnected` if one of the senders is gone, or
-    /// [cut off](Wanted::unless_cut_off), and none of the messages is in the inbox; `Retired` for a tag older than the mark of
-    /// [`retire`](Self::retire); `Closed`. `into` is then unchanged.
+    /// [cut off](Wanted::unless_cut_off), and none of the messages is in the inbox; `Retired` for a tag older
+    /// than the mark of [`retire`](Self::retire); `Closed`. `into` is then unchanged.
     ///
     /// # Panics
     /// When nothing is wanted.
