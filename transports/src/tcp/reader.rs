@@ -100,6 +100,11 @@ impl Reader {
         self.body.is_some() && self.header[0] == MESSAGE
     }
 
+    /// Bytes of the message under way that have not come.
+    pub(super) fn left(&self) -> usize {
+        self.body.as_ref().filter(|_| self.header[0] == MESSAGE).map_or(0, |body| body.left)
+    }
+
     /// Whether the whole header is there.
     fn take_header(&mut self, input: &mut &[u8]) -> bool {
         loop {
@@ -169,6 +174,25 @@ mod tests {
         for piece in 1..=stream.len() {
             assert_eq!(items(&stream, piece), Ok(expected()));
         }
+    }
+
+    #[test]
+    fn what_is_left_of_a_message_is_known_while_it_comes_and_of_nothing_else() {
+        let (tag, lost) = (Tag::new(0, 1), Control::Lost(Rank(7)).to_bytes());
+        let mut reader = Reader::new(1000, MAX_CONTROL);
+        let mut left = |mut piece: &[u8]| {
+            let item = reader.next(&mut piece, |_, _| Entry::Into(Vec::new())).unwrap();
+            (item.is_some(), reader.left())
+        };
+        let stream = message(tag, b"payload");
+        let (header, payload) = stream.split_at(MESSAGE_HEADER);
+        assert_eq!(left(&header[..3]), (false, 0));
+        assert_eq!(left(&header[3..]), (false, 7));
+        assert_eq!(left(&payload[..2]), (false, 5));
+        assert_eq!(left(&payload[2..]), (true, 0));
+        let (begin, end) = lost.split_at(lost.len() - 1);
+        assert_eq!(left(begin), (false, 0));
+        assert_eq!(left(end), (true, 0));
     }
 
     #[test]

@@ -3,16 +3,19 @@
 mod connections;
 mod meeting;
 mod moving;
+mod rest;
 
 use std::io::{self, ErrorKind};
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use mio::net::TcpListener;
 use mio::{Events, Poll, Token};
 
 use self::connections::Connections;
+use self::rest::{MUCH, REST, Rate};
 use super::dial::Dial;
 use super::frame::Control;
 use super::inlet::Arrived;
@@ -56,6 +59,9 @@ pub(super) struct Engine {
     is_called: bool,
     /// Whether anything moved in this turn.
     is_busy: bool,
+    /// Bytes that came in this turn.
+    came: usize,
+    rate: Rate,
     /// Whether bytes of messages did, and when they last did.
     has_moved: bool,
     moved: Instant,
@@ -120,6 +126,8 @@ impl Engine {
             has_begun: false,
             is_called: true,
             is_busy: true,
+            came: 0,
+            rate: Rate::new(now),
             has_moved: false,
             moved: now,
             last_turn: now,
@@ -140,7 +148,7 @@ impl Engine {
             // A thread that was itself stopped has not heard others, and judges nobody.
             let was_away = now - self.last_turn > timeout + self.options.timing.heartbeat;
             self.last_turn = now;
-            self.is_busy = false;
+            (self.is_busy, self.came) = (false, 0);
             self.accept(now);
             self.dial(now);
             let tokens: Vec<usize> = self.connections.by_token.keys().copied().collect();
@@ -149,7 +157,14 @@ impl Engine {
             self.send(now);
             self.note_moves(now);
             self.look_at_times(was_away, now);
+            if self.came > 0 && self.rate.is_slow(self.came, now) && self.has_much_to_come() {
+                thread::sleep(REST);
+            }
         }
+    }
+
+    fn has_much_to_come(&mut self) -> bool {
+        self.connections.peers().any(|(_, link)| link.reader.left() >= MUCH)
     }
 
     fn me(&self) -> usize {

@@ -66,6 +66,7 @@ impl Engine {
                     Arrived::Some(count) => {
                         link.came(count, now);
                         moved += count;
+                        self.came += count;
                         self.is_busy = true;
                     }
                 },
