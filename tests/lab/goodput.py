@@ -9,11 +9,12 @@ Trains one GPT on four hosts of the lab, at 100 Mbit/s, in two ways:
     local steps    thirty steps alone, then an exchange over ZeroMQ, which closes without sites that are missing
     every batch    dense gradients of every batch, over TCP; when a site dies, all start again from the last checkpoint
 
-Each way is timed first without a kill, for a fifth of the seconds (600), and then with one every so many seconds (60): site 1,
-2, 3, 0 and so on, by SIGKILL. Site 0 is the server, too. A site that was killed is started again after so many seconds (10), by
-the command that it was started with. Work is batches of one site that are in the parameters: of those of a mean, and of steps
-that no checkpoint lost. Goodput is work in a second over that without a kill. Each run is one line of RESULTS.jsonl, and is not
-made again. The text is read from GRADWIRE_DATA. Needs root, cargo, libzmq, and what the lab needs (run.py).
+Each way is timed first without a kill, for so many seconds (600), and then with one every so many (60): site 1, 2, 3, 0 and so
+on, by SIGKILL. Site 0 is the server, too. A site that was killed is started again after so many seconds (10), by the command
+that it was started with. Work is batches of one site that are in the parameters: of those of a mean, and of steps that no
+checkpoint lost. Goodput is work over that without a kill, in the same minutes: a batch takes longer as training goes on. Each
+run is one line of RESULTS.jsonl, and is not made again. The text is read from GRADWIRE_DATA. Needs root, cargo, libzmq, and what
+the lab needs (run.py).
 """
 
 import argparse
@@ -137,7 +138,7 @@ def run(way, seconds, every=None, away=None):
 def measure(results, chosen):
     results.touch()
     for way in WAYS:
-        for key in [(chosen.seconds // 5, None, None), (chosen.seconds, chosen.every, chosen.away)]:
+        for key in [(chosen.seconds, None, None), (chosen.seconds, chosen.every, chosen.away)]:
             lines = [json.loads(line) for line in results.read_text().splitlines()]
             if any((line["way"], line["seconds"], line["every"], line["away"]) == (way, *key) for line in lines):
                 continue
@@ -154,7 +155,7 @@ def table(results):
     for way in WAYS:
         calm, disturbed = sorted((line for line in lines if line["way"] == way), key=lambda line: line["kills"])
         usual, found = (sum(line["work"]) / line["seconds"] for line in (calm, disturbed))
-        shares = [work / 60 / usual for work in disturbed["work"]]
+        shares = [work / before for work, before in zip(disturbed["work"], calm["work"], strict=True)]
         shares = [found / usual, min(shares), statistics.median(shares), max(shares)]
         cells = [f"{share:.0%}".replace("%", " %") for share in shares]
         print(f"| {way} | {usual:.0f} | {found:.0f} | {' | '.join(cells)} |")
