@@ -12,9 +12,9 @@ Trains one GPT on four hosts of the lab, at 100 Mbit/s, in two ways:
 Each way is timed first without a kill, for so many seconds (600), and then with one every so many (60): site 1, 2, 3, 0 and so
 on, by SIGKILL. Site 0 is the server, too. A site that was killed is started again after so many seconds (10), by the command
 that it was started with. Work is batches of one site that are in the parameters: of those of a mean, and of steps that no
-checkpoint lost. Goodput is work over that without a kill, in the same minutes: a batch takes longer as training goes on. Each
-run is one line of RESULTS.jsonl, and is not made again. The text is read from GRADWIRE_DATA. Needs root, cargo, libzmq, and what
-the lab needs (run.py).
+checkpoint lost. Goodput is work over that without a kill, in the minutes that both have: a batch takes longer as training goes
+on. Each run is one line of RESULTS.jsonl, and is not made again. The text is read from GRADWIRE_DATA. Needs root, cargo, libzmq,
+and what the lab needs (run.py).
 """
 
 import argparse
@@ -150,15 +150,16 @@ def measure(results, chosen):
 
 def table(results):
     lines = [json.loads(line) for line in results.read_text().splitlines()]
-    print("| | batches a second without a kill | with one every minute | goodput | minutes: least | median | most |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+    print("| | minutes | batches a second without a kill | with one every minute | goodput | minutes: least | median | most |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for way in WAYS:
         calm, disturbed = sorted((line for line in lines if line["way"] == way), key=lambda line: line["kills"])
-        usual, found = (sum(line["work"]) / line["seconds"] for line in (calm, disturbed))
-        shares = [work / before for work, before in zip(disturbed["work"], calm["work"], strict=True)]
+        minutes = list(zip(calm["work"], disturbed["work"]))
+        usual, found = (sum(works) / 60 / len(minutes) for works in zip(*minutes, strict=True))
+        shares = [work / before for before, work in minutes]
         shares = [found / usual, min(shares), statistics.median(shares), max(shares)]
         cells = [f"{share:.0%}".replace("%", " %") for share in shares]
-        print(f"| {way} | {usual:.0f} | {found:.0f} | {' | '.join(cells)} |")
+        print(f"| {way} | {len(minutes)} | {usual:.0f} | {found:.0f} | {' | '.join(cells)} |")
 
 
 def main():
