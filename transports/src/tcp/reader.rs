@@ -95,12 +95,7 @@ impl Reader {
         }
     }
 
-    /// Whether a message is under way.
-    pub(super) fn is_in_message(&self) -> bool {
-        self.body.is_some() && self.header[0] == MESSAGE
-    }
-
-    /// Bytes of the message under way that have not come.
+    /// Bytes of the message under way that have not come; 0 if none is under way.
     pub(super) fn left(&self) -> usize {
         self.body.as_ref().filter(|_| self.header[0] == MESSAGE).map_or(0, |body| body.left)
     }

@@ -36,7 +36,7 @@ impl Engine {
             let item = link.reader.next(&mut input, enter).map_err(garbage)?;
             let used = before - input.len();
             wire.inlet.take_plain(used);
-            let is_message = matches!(item, Some(Item::Message(..))) || link.reader.is_in_message();
+            let is_message = matches!(item, Some(Item::Message(..))) || link.reader.left() > 0;
             self.has_moved |= used > 0 && is_message;
             let was_blocked = std::mem::replace(&mut link.is_blocked, false);
             if let Some(Item::Message(..) | Item::Control(_)) = item {
