@@ -2,19 +2,21 @@
 
 use super::{Group, Plan};
 use crate::gradient::layout::LayoutRef;
+use crate::gradient::unit::Unit;
 use crate::keys::MemoryChoice;
 use crate::memory::{Keeper, Memory, StateLen, UnitState};
 
 impl Plan {
-    /// Lets the residual decay as the spelling of each group says, after a step that holds. An
-    /// [exchange](https://docs.rs/gradwire-transports) calls this; who encodes without one does so too.
+    /// Lets the residual of the units that a step had, given ascending, decay as the spelling of each group
+    /// says, after a step that holds. An [exchange](https://docs.rs/gradwire-transports) calls this; who
+    /// encodes without one does so too.
     ///
     /// # Panics
     /// When the memory has another length than the layout.
-    pub fn decay(&self, memory: &mut Memory<'_>) {
+    pub fn decay(&self, units: &[Unit], memory: &mut Memory<'_>) {
         let decays = |group: &&Group| group.keeps() && group.spec.decay != 1.0;
         for group in self.groups.iter().filter(decays) {
-            for unit in &group.units {
+            for unit in group.units_in(units).iter() {
                 // A spelling allows only what decays.
                 let _ = memory.slice(unit.range()).decay(group.spec.decay);
             }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use gradwire::arithmetic::gain::Gain;
-use gradwire::{Grad, Memory, Selection, StepKey};
+use gradwire::{Grad, Memory, Selection, StepKey, Unit};
 
 use super::driven::HasPort;
 use super::error::ExchangeError;
@@ -254,9 +254,20 @@ impl Exchange {
             self.started = None;
         }
         if let (Ok(Progress::Done(_)), Some(memory)) = (&progress, &mut memory) {
-            self.plan.decay(memory);
+            self.decay(memory);
         }
         self.undo_if_failed(progress.map(|progress| self.send_first(progress)), memory)
+    }
+
+    /// What is kept of the units that the step had decays.
+    fn decay(&self, memory: &mut Memory<'_>) {
+        if !self.port.is_open {
+            return self.plan.decay(self.plan.units(), memory);
+        }
+        let parts = (0..).map_while(|at| self.units_of(at));
+        let mut units: Vec<Unit> = parts.flatten().copied().collect();
+        units.sort_unstable_by_key(|unit| unit.id);
+        self.plan.decay(&units, memory);
     }
 
     /// A call that queued messages is not one that waits: they are to be sent before the driver sleeps.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use gradwire::plan::Plan;
 use gradwire::rules::Rules;
-use gradwire::{Grad, Layout, Memory, Source, StepKey};
+use gradwire::{Grad, Layout, Memory, Source, Spec, StepKey};
 use gradwire_transports::collective::Wire;
-use gradwire_transports::exchange::{Exchange, Route, ServerOptions};
+use gradwire_transports::exchange::{Exchange, NewPart, Route, ServerOptions};
 use gradwire_transports::local::LocalTransport;
 use gradwire_transports::{Deadline, Transport, local};
 
@@ -84,5 +84,44 @@ fn an_exchange_multiplies_what_is_kept_after_each_step_that_holds() {
         assert!(!seen[1][BAD as usize].0, "{decaying}: a gradient without a number was sent");
         assert!(seen == expected, "{decaying} by {route:?}");
         assert!(seen != on_two_ranks(plain, &route, &[]), "{decaying} decays nothing");
+    }
+}
+
+/// Of one rank alone: the residual after steps that have these units each.
+fn kept_after(codec: &str, route: &Route, steps: &[&[u32]]) -> Vec<f32> {
+    let (spec, layout) = (Spec::parse(codec).unwrap(), layout());
+    let mut end = local::world(1).remove(0);
+    let mut memory = Memory::for_spec(&spec, &layout.as_ref());
+    let mut exchange = Exchange::new(spec, layout.clone(), route.clone()).unwrap();
+    let (mut mean, deadline) = (vec![0.0; layout.len()], Deadline::after(Duration::from_secs(20)));
+    for (step, units) in steps.iter().enumerate() {
+        let grad = gradient(0, step as u64, layout.len());
+        let key = StepKey { seed: 7, step: step as u64, source: Source::Rank(0) };
+        exchange.start_in_parts(&mut end, key, memory.as_ref(), deadline).unwrap();
+        for unit in *units {
+            let part = NewPart { units: &[*unit], ..NewPart::default() };
+            exchange.add_part(&mut end, &part, Grad::F32(&grad), memory.as_mut()).unwrap();
+        }
+        exchange.finish(&mut end, &mut mean, memory.as_mut(), deadline).unwrap();
+    }
+    memory.unwrap().residual().to_vec()
+}
+
+#[test]
+fn what_is_kept_of_units_that_a_step_does_not_have_stays() {
+    for (codec, route) in [
+        ("topk:density=0.1,unit=tensor", Route::AllGather),
+        ("efsign:unit=tensor", Route::AllGather),
+        ("topk:density=0.1,unit=tensor", Route::SparseAllReduce),
+        ("randomk:density=0.1,unit=tensor", Route::Owners { wire: Wire::F32 }),
+    ] {
+        let after = |decay: &str, steps: &[&[u32]]| kept_after(&format!("{codec}{decay}"), &route, steps);
+        let (plain, once) = (after("", &[&[1, 0]]), after(",decay=0.5", &[&[1, 0]]));
+        assert!(plain.iter().zip(&once).all(|(plain, once)| *once == 0.5 * plain), "{codec}");
+        for (own, (there, elsewhere)) in [(0, (0..72, 72..102)), (1, (72..102, 0..72))] {
+            let twice = after(",decay=0.5", &[&[1, 0], &[own]]);
+            assert_eq!(twice[elsewhere.clone()], once[elsewhere], "{codec}: unit {own}");
+            assert_ne!(twice[there.clone()], once[there], "{codec}: unit {own}");
+        }
     }
 }

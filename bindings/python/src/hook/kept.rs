@@ -28,6 +28,8 @@ pub(super) struct Kept {
     layout: Layout,
     /// Beside: whether the step under way has not written a unit yet, by position.
     is_left: Vec<bool>,
+    /// Whether the step under way has a unit, by position.
+    is_in: Vec<bool>,
 }
 
 impl Kept {
@@ -43,6 +45,7 @@ impl Kept {
             is_copied: true,
             is_new: true,
             is_left: vec![false; plan.units().len()],
+            is_in: vec![false; plan.units().len()],
             plan,
             layout: layout.clone(),
         })
@@ -80,6 +83,7 @@ impl Kept {
 
     pub(super) fn begin_step(&mut self) {
         (self.is_open, self.is_new) = (true, false);
+        self.is_in.fill(false);
         if self.is_beside {
             mem::swap(&mut self.memory, &mut self.before);
             self.is_left.fill(true);
@@ -89,13 +93,11 @@ impl Kept {
         }
     }
 
-    /// The step under way has written these units, given by their identifiers.
-    pub(super) fn wrote(&mut self, ids: &[u32]) {
-        for id in ids {
-            if let Ok(at) = self.plan.units().binary_search_by_key(id, |unit| unit.id) {
-                self.is_left[at] = false;
-            }
-        }
+    /// The step under way has these units, given by their identifiers, and has written those.
+    pub(super) fn has(&mut self, ids: &[u32], written: &[u32]) {
+        let position = |id: &u32| self.plan.units().binary_search_by_key(id, |unit| unit.id).ok();
+        ids.iter().filter_map(position).for_each(|at| self.is_in[at] = true);
+        written.iter().filter_map(position).for_each(|at| self.is_left[at] = false);
     }
 
     /// The step holds, as far as anybody asks.
@@ -107,7 +109,9 @@ impl Kept {
             }
             *is_left = false;
         }
-        self.plan.decay(&mut self.memory);
+        let units = self.plan.units().iter().zip(&self.is_in);
+        let units: Vec<_> = units.filter_map(|(unit, is_in)| is_in.then_some(*unit)).collect();
+        self.plan.decay(&units, &mut self.memory);
         self.is_open = false;
     }
 

@@ -145,7 +145,7 @@ impl Lane {
         tensors: &[Tensor],
         lacks_all: bool,
         says: &[u8],
-        kept: Option<&mut Kept>,
+        mut kept: Option<&mut Kept>,
         now: u64,
     ) -> Result<usize, ExchangeError> {
         let units: Vec<u32> = tensors.iter().map(|tensor| tensor.id).collect();
@@ -160,13 +160,14 @@ impl Lane {
         let lacks: Vec<u32> = units.iter().copied().filter(|id| !has(id)).collect();
         let part = NewPart { units: &units, lacks: &lacks, says };
         let grads = || own.iter().map(|(_, values)| Grad::F32(values)).collect::<Vec<_>>();
+        if let Some(kept) = &mut kept {
+            let written: Vec<u32> = own.iter().map(|(id, _)| *id).collect();
+            kept.has(&units, &written);
+        }
         let added = match (self.kind, kept) {
             (Kind::Beside, Some(kept)) => {
                 let (before, memory) = kept.both();
-                let added = self.machine.add_beside(&part, &grads(), before, memory, now);
-                let ids: Vec<u32> = own.iter().map(|(id, _)| *id).collect();
-                kept.wrote(&ids);
-                added
+                self.machine.add_beside(&part, &grads(), before, memory, now)
             }
             (Kind::Sums, kept) => {
                 self.machine.add_apart(&part, &grads(), kept.map(|kept| kept.both().1), now)

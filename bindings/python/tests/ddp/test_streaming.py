@@ -183,6 +183,25 @@ def test_it_goes_on_with_the_same_bits(way: tuple[int, int], codec: str, at: int
         assert whole == undisturbed == resumed
 
 
+def decayed(rank: int, world: int, decay: str) -> list[bytes]:
+    """What is kept of each tensor after one exchange of each of two fragments."""
+    model = Net()
+    optimizer = made(model, (2, 0), f"topk:density=0.05{decay}")
+    train(model, optimizer, range(EVERY), rank)
+    kept = [optimizer.exchange.residual(name) for name, _ in model.named_parameters()]
+    optimizer.close()
+    return [residual.cpu().numpy().tobytes() for residual in kept]
+
+
+def test_what_is_kept_of_a_fragment_decays_with_its_own_exchanges_alone() -> None:
+    for plain, halved in zip(results(2, decayed, ""), results(2, decayed, ",decay=0.5"), strict=True):
+        for one, half in zip(plain, halved, strict=True):
+            values, found = (torch.frombuffer(bytearray(kept), dtype=torch.float32) for kept in (one, half))
+            assert torch.equal(found, 0.5 * values)
+        # One of each fragment at least.
+        assert any(plain[0]) and any(plain[-2])
+
+
 def recovers(rank: int, world: int, way: tuple[int, int]) -> list[Any]:
     """One rank diverges; all go back to their checkpoint and on."""
     model = Net()
