@@ -14,6 +14,7 @@ use crate::checkpoint::CheckpointError;
 use crate::config::{ConfigError, OptimizerKind, RunConfig, ScheduleKind};
 use crate::config::{link_rate, set_first};
 use crate::data::{DataError, Dataset, Part};
+use crate::fragments::Fragment;
 use crate::model::{Evaluating, Model, ModelConfig, ModelError};
 use crate::optim::{
     AdamWConfig, Decay, Matrix, Moments, MomentsConfig, Optimizer, OptimizerConfig, Schedule, Sgd, SgdConfig,
@@ -74,6 +75,8 @@ pub struct Job {
     pub adapt: Option<Plan>,
     /// The tensors of the flat gradient.
     pub layout: Layout,
+    /// The parts of the model that are exchanged in turn: one with all of it, unless several are asked for.
+    pub fragments: Vec<Fragment>,
     /// The rate of every step; with local steps, of each of them.
     pub schedule: Schedule,
     /// The optimizer that applies means, at rest.
@@ -115,7 +118,13 @@ impl Job {
         // What cannot be written down could not be resumed.
         config.to_toml()?;
         let rules = config.rules().into_owned();
-        way.begin(&rules, layout.clone(), config.pipeline)?;
+        let (fragments, tensors) = (config.fragments(), layout.tensors().len());
+        let most = format!("at most {tensors}, the tensors of the model");
+        require(fragments <= tensors, "fragments", fragments, most)?;
+        let fragments = Fragment::cut(&layout, fragments)?;
+        for fragment in &fragments {
+            way.begin(&rules, fragment.layout.clone(), config.pipeline)?;
+        }
         let plan = plan(&rules);
         let share = config.batch / config.workers;
         let batches = model.batches(&dataset, config.seed, share, 0, config.workers);
@@ -143,6 +152,7 @@ impl Job {
             way,
             adapt,
             layout,
+            fragments,
             schedule,
             optimizer,
             local_optimizer,
@@ -270,9 +280,22 @@ impl Job {
         all
     }
 
-    /// The memory that the codecs ask for, if any.
-    pub fn memory(&self) -> Option<Memory<'static>> {
-        Memory::for_plan(&self.plan, &self.layout.as_ref())
+    /// The memory that the codecs ask for in a fragment, if any.
+    pub fn memory(&self, fragment: &Fragment) -> Option<Memory<'static>> {
+        let layout = fragment.layout.as_ref();
+        Memory::for_plan(&gradwire::plan::Plan::of_rules(&self.rules, &layout), &layout)
+    }
+
+    /// The number of the fragment whose mean is applied in a step.
+    pub fn turn(&self, step: u64) -> usize {
+        let exchange = step.saturating_sub(u64::from(self.config.is_delayed()));
+        (exchange % self.fragments.len() as u64) as usize
+    }
+
+    /// The fragment whose ways are known after the local steps of a step. In a delayed run, the next step
+    /// exchanges it.
+    pub(crate) fn fragment_of_ways(&self, step: u64) -> &Fragment {
+        &self.fragments[(step % self.fragments.len() as u64) as usize]
     }
 
     /// The epoch of a step, from 0.

@@ -60,6 +60,7 @@ pub mod compare;
 pub mod config;
 pub mod data;
 pub mod files;
+pub mod fragments;
 pub mod job;
 mod log;
 pub mod model;

@@ -77,6 +77,10 @@ fn ranges(config: &RunConfig) -> Result<(), ConfigError> {
     require(config.early_stop != Some(0), "early_stop", 0, "at least 1")?;
     let local_steps = config.local_steps.unwrap_or(2);
     require(local_steps >= 2, "local_steps", local_steps, "at least 2")?;
+    if let Some(fragments) = config.fragments {
+        let cuts = fragments > 0 && local_steps.is_multiple_of(fragments as u64);
+        require(cuts, "fragments", fragments, format!("a divisor of local_steps, which are {local_steps}"))?;
+    }
     let outer_lr = config.outer_lr.unwrap_or(1.0);
     require(outer_lr.is_finite() && outer_lr > 0.0, "outer_lr", outer_lr, "above 0")?;
     let outer_momentum = config.outer_momentum.unwrap_or(0.0);
@@ -193,8 +197,8 @@ fn optimizer_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
 fn local_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     let Some(count) = config.local_steps else {
         return refuse(
-            config.outer_lr.is_some() || config.outer_momentum.is_some(),
-            "outer_lr, outer_momentum: they belong to local_steps",
+            config.outer_lr.is_some() || config.outer_momentum.is_some() || config.fragments.is_some(),
+            "fragments, outer_lr, outer_momentum: they belong to local_steps",
         );
     };
     let codec = config.codec.spec.codec;
@@ -215,7 +219,13 @@ fn local_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
         config.clip_mean.is_some(),
         format!("clip_mean with local_steps = {count}: the mean is one of ways; clip shortens gradients"),
     )?;
-    refuse(config.adapt.is_some(), format!("adapt with local_steps = {count}: controllers judge gradients"))
+    refuse(config.adapt.is_some(), format!("adapt with local_steps = {count}: controllers judge gradients"))?;
+    let is_cut = config.fragments() > 1;
+    refuse(
+        is_cut && config.transport == TransportKind::Zmq,
+        "fragments with transport = zmq: a worker that comes in has no place between two exchanges",
+    )?;
+    refuse(is_cut && config.downlink.is_some(), "fragments with downlink: a server keeps one memory for it")
 }
 
 /// What a run that may end early needs: evaluations, and workers that all know of them.

@@ -76,7 +76,12 @@ impl RunConfig {
 
     /// Batches that each worker trains on between two exchanges: at least 1.
     pub fn batches_per_step(&self) -> u64 {
-        self.local_steps.unwrap_or(1)
+        self.local_steps.unwrap_or(1) / self.fragments() as u64
+    }
+
+    /// Parts of the model that are exchanged in turn: at least 1.
+    pub fn fragments(&self) -> usize {
+        self.fragments.unwrap_or(1)
     }
 
     /// Whether means are applied one step late.

@@ -131,6 +131,10 @@ fields! {
     /// 2. All that counts steps then counts exchanges [default: exchange after every batch]
     #[arg(long = "local-steps", alias = "local_steps", value_name = "N", help_heading = LENGTH)]
     maybe local_steps: u64;
+    /// Exchange N parts of the model in turn, each once in --local-steps batches, which are a multiple of N.
+    /// All that counts steps then counts exchanges of one part [default: the whole model at once]
+    #[arg(long, value_name = "N", help_heading = LENGTH)]
+    maybe fragments: usize;
     /// Passes over the training data, at least 1 [default: 20, unless --steps is given]
     #[arg(long, value_name = "N", help_heading = LENGTH)]
     maybe epochs: u64 = |given| given.steps.is_none().then_some(20);

@@ -1,5 +1,7 @@
 //! What all optimizers have in common.
 
+use std::ops::Range;
+
 /// Changes parameters along a gradient.
 pub trait Optimizer: Send {
     /// One step: `params` move by a multiple of `rate`.
@@ -8,6 +10,17 @@ pub trait Optimizer: Send {
     ///
     /// If `params` or `grad` is not as long as the optimizer was made for.
     fn step(&mut self, params: &mut [f32], grad: &[f32], rate: f32);
+
+    /// One step of the parameters in `range` alone; the others, and what is kept of them, stay.
+    ///
+    /// # Panics
+    ///
+    /// As [`step`](Self::step); and if the range is not the whole, for an optimizer that only steps as a
+    /// whole.
+    fn step_in(&mut self, range: Range<usize>, params: &mut [f32], grad: &[f32], rate: f32) {
+        assert_eq!(range, 0..params.len(), "this optimizer steps as a whole");
+        self.step(params, grad, rate);
+    }
 
     /// Number of steps so far.
     fn steps(&self) -> u64;

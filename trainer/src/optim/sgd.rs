@@ -114,20 +114,25 @@ impl Loop for Heavy<'_> {
 
 impl Optimizer for Sgd {
     fn step(&mut self, params: &mut [f32], grad: &[f32], rate: f32) {
+        self.step_in(0..self.len, params, grad, rate);
+    }
+
+    fn step_in(&mut self, range: Range<usize>, params: &mut [f32], grad: &[f32], rate: f32) {
         assert_eq!((params.len(), grad.len()), (self.len, self.len), "lengths of parameters and gradient");
         let config = self.config;
         self.steps += 1;
-        if config.momentum == 0.0 {
-            return self.step_plainly(params, grad, rate);
-        }
-        let mut next = 0;
-        for Range { start, end } in self.momentum_in.clone() {
+        let mut next = range.start;
+        for momentum in self.momentum_in.clone().into_iter().filter(|_| config.momentum != 0.0) {
+            let (start, end) = (momentum.start.max(next), momentum.end.min(range.end));
+            if start >= end {
+                continue;
+            }
             self.step_plainly(&mut params[next..start], &grad[next..start], rate);
             let (params, grad) = (&mut params[start..end], &grad[start..end]);
             vectorised(Heavy { params, grad, velocity: &mut self.velocity[start..end], rate, config });
             next = end;
         }
-        self.step_plainly(&mut params[next..], &grad[next..], rate);
+        self.step_plainly(&mut params[next..range.end], &grad[next..range.end], rate);
     }
 
     fn steps(&self) -> u64 {

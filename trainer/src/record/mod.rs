@@ -248,9 +248,10 @@ pub(crate) fn ring_links(job: &Job, steps: u64, more_than_one: u64) -> u64 {
 }
 
 /// Bytes that dense f32 rings of this job would send and receive, all workers together. A ring of N workers
-/// sends 2(N−1)/N of the gradient N times, so the bytes follow from the links of all steps together.
+/// sends 2(N−1)/N of the gradient N times, so the bytes follow from the links of all steps together. A step
+/// of a fragment is compared with a ring of that fragment.
 pub(crate) fn ring_bytes(job: &Job, links: u64) -> f64 {
-    4.0 * links as f64 * 4.0 * job.layout.len() as f64
+    4.0 * links as f64 * 4.0 * job.layout.len() as f64 / job.fragments.len() as f64
 }
 
 impl Metrics {
@@ -261,7 +262,8 @@ impl Metrics {
         let mean_ns = |of: fn(&StepRecord) -> Duration| {
             (records.iter().map(|record| of(record).as_nanos() as f64).sum::<f64>() / workers) as u64
         };
-        let dense = workers * 4.0 * job.layout.len() as f64;
+        let exchanged = job.fragments[job.turn(first.step)].range.len() as f64;
+        let dense = workers * 4.0 * exchanged;
         let (up, down) = (sum(|record| record.bytes_up), sum(|record| record.bytes_down));
         let squares: f64 = records.iter().map(|record| record.residual_norm * record.residual_norm).sum();
         let evaluation = first.evaluation;
@@ -275,7 +277,9 @@ impl Metrics {
             bytes_up: up,
             bytes_down: down,
             ratio: over(dense, sum(|record| record.frame_bytes as u64) as f64),
-            wire_ratio: (links > 0).then(|| over(ring_bytes(job, links), (up + down) as f64)).flatten(),
+            wire_ratio: (links > 0)
+                .then(|| over(4.0 * links as f64 * 4.0 * exchanged, (up + down) as f64))
+                .flatten(),
             contributors: first.contributors.len(),
             compute_ns: Some(mean_ns(|record| record.compute)),
             encode_ns: mean_ns(|record| record.encode),

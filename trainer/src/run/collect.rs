@@ -260,7 +260,8 @@ impl Collected {
         let (config, sums) = (&job.config, &self.sums);
         let (steps, up) = (sums.steps as f64, sums.bytes_up);
         let links = ring_links(job, sums.steps, sums.more_than_one);
-        let dense = steps * 4.0 * (job.layout.len() * config.reporting_workers()) as f64;
+        let exchanged = (job.layout.len() * config.reporting_workers()) as f64 / job.fragments.len() as f64;
+        let dense = steps * 4.0 * exchanged;
         let tested = |of: fn(&Evaluation) -> f64| evaluation.as_ref().map_or(f64::NAN, of);
         Summary {
             codec: config.encoding(),

@@ -197,7 +197,7 @@ impl<T: Transport> Worker<'_, T> {
             Some(Steering::Loss(steering)) => steering.by_loss.decide().into(),
             Some(Steering::Accordion(accordion)) => accordion.decide(step, job.lr(step)),
             Some(Steering::Gravac(steering)) => {
-                let (layout, memory) = (&job.layout.as_ref(), self.memory.as_ref());
+                let (layout, memory) = (&job.layout.as_ref(), self.turns[0].memory.as_ref());
                 let own = steering.measure(layout, key, &self.grad, memory, &mut self.selection);
                 let started = Instant::now();
                 let agreed = agreed(&mut self.transport, step, own)?;
@@ -216,10 +216,12 @@ impl<T: Transport> Worker<'_, T> {
         Ok(())
     }
 
-    /// Continues at the ranks that were decided, if they are ranks, with the same residual.
+    /// Continues at the ranks that were decided, if they are ranks, with the same residual. With fragments
+    /// nothing is decided.
     pub(super) fn set_ranks(&mut self, decided: &Decided) -> Result<(), ExchangeError> {
         // A codec with a rank has a memory.
-        let (Agreement::Mean(means), Some(memory)) = (&mut self.agreement, &mut self.memory) else {
+        let turn = &mut self.turns[0];
+        let (Agreement::Mean(means), Some(memory)) = (&mut turn.agreement, &mut turn.memory) else {
             return Ok(());
         };
         match decided {

@@ -9,18 +9,25 @@ use gradwire_transports::gossip::Mixer;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use super::own::Own;
+use super::turn::Turn;
 
 /// Names in the file of a worker with an optimizer of its own, beside those of the optimizer's state.
 const MEMORY: &str = "memory";
 const STEPS: &str = "steps";
 
+/// The name of the memory of a fragment in that file.
+fn name_of_memory(fragment: usize) -> String {
+    if fragment == 0 { MEMORY.to_owned() } else { format!("{MEMORY}.{fragment}") }
+}
+
 /// The memory alone as a saved memory of FORMAT.md; with a state of its own, a safetensors file that holds
 /// both.
-pub(super) fn saved(memory: Option<&Memory<'_>>, own: Option<&Own>, layout: &Layout) -> Vec<u8> {
-    let memory = saved_memory(memory, layout);
-    let Some(own) = own else { return memory };
+pub(super) fn saved(turns: &[Turn<'_>], own: Option<&Own>) -> Vec<u8> {
+    let saved = |turn: &Turn<'_>| saved_memory(turn.memory.as_ref(), &turn.fragment.layout);
+    let Some(own) = own else { return saved(&turns[0]) };
+    let memories: Vec<_> = turns.iter().map(saved).collect();
     // Lists of numbers with different names always make a file.
-    with_own(&memory, own).expect("what this worker keeps back can be saved")
+    with_own(&memories, own).expect("what this worker keeps back can be saved")
 }
 
 fn bytes(values: &[f32]) -> Vec<u8> {
@@ -58,38 +65,39 @@ pub(super) fn load_edges(mixer: &mut Mixer, me: Rank, saved: &[u8]) -> Result<()
     Ok(())
 }
 
-fn with_own(memory: &[u8], own: &Own) -> Result<Vec<u8>, safetensors::SafeTensorError> {
+fn with_own(memories: &[Vec<u8>], own: &Own) -> Result<Vec<u8>, safetensors::SafeTensorError> {
     let slices: Vec<_> =
         own.state().into_iter().map(|(name, values)| (name, values.len(), bytes(values))).collect();
-    let mut tensors = vec![(MEMORY, TensorView::new(Dtype::U8, vec![memory.len()], memory)?)];
+    let mut tensors = Vec::new();
+    for (fragment, memory) in memories.iter().enumerate() {
+        tensors.push((name_of_memory(fragment), TensorView::new(Dtype::U8, vec![memory.len()], memory)?));
+    }
     for (name, len, bytes) in &slices {
-        tensors.push((name, TensorView::new(Dtype::F32, vec![*len], bytes)?));
+        tensors.push(((*name).to_owned(), TensorView::new(Dtype::F32, vec![*len], bytes)?));
     }
     let steps = HashMap::from([(STEPS.to_owned(), own.steps().to_string())]);
     safetensors::serialize(tensors, Some(steps))
 }
 
 /// Puts it back. The error says why it is not of this codec, optimizer and model.
-pub(super) fn load(
-    memory: Option<&mut Memory<'_>>,
-    own: Option<&mut Own>,
-    layout: &Layout,
-    saved: &[u8],
-) -> Result<(), String> {
-    let Some(own) = own else { return load_memory(memory, layout, saved) };
+pub(super) fn load(turns: &mut [Turn<'_>], own: Option<&mut Own>, saved: &[u8]) -> Result<(), String> {
+    let load = |turn: &mut Turn<'_>, saved| load_memory(turn.memory.as_mut(), &turn.fragment.layout, saved);
+    let Some(own) = own else { return load(&mut turns[0], saved) };
     let (_, header) = SafeTensors::read_metadata(saved).map_err(|error| error.to_string())?;
     let steps = header.metadata().as_ref().and_then(|metadata| metadata.get(STEPS)?.parse().ok());
     let steps = steps.ok_or("it does not say how many gradients its optimizer has seen")?;
     let file = SafeTensors::deserialize(saved).map_err(|error| error.to_string())?;
+    let names: Vec<_> = (0..turns.len()).map(name_of_memory).collect();
     let mut slices = Vec::new();
     for (name, tensor) in file.tensors() {
-        if name != MEMORY {
+        if !names.contains(&name) {
             slices.push((name, values(&tensor)?));
         }
     }
     let slices: Vec<_> = slices.iter().map(|(name, values)| (name.as_str(), values.as_slice())).collect();
-    let kept = file.tensor(MEMORY).map_err(|error| error.to_string())?;
-    load_memory(memory, layout, kept.data())?;
+    for (turn, name) in turns.iter_mut().zip(&names) {
+        load(turn, file.tensor(name).map_err(|error| error.to_string())?.data())?;
+    }
     own.restore(steps, &slices).map_err(|error| error.to_string())
 }
 

@@ -7,14 +7,16 @@ mod evaluate;
 mod history;
 mod kept;
 mod latents;
+mod local;
 mod own;
 mod state;
+mod turn;
 
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use gradwire::arithmetic::{clip_norm, divide};
-use gradwire::{Density, Grad, Memory, Selection, Source, StepInput, StepKey};
+use gradwire::{Density, Grad, Selection, Source, StepInput, StepKey};
 use gradwire_transports::exchange::ExchangeError;
 use gradwire_transports::{Counters, Deadline, Rank, Transport, TransportError};
 
@@ -24,8 +26,8 @@ pub(crate) use self::evaluate::Measured;
 pub(crate) use self::history::Recalled;
 #[cfg(feature = "zmq")]
 use self::kept::saved;
-use self::latents::Latents;
 use self::own::Own;
+use self::turn::Turn;
 use crate::adapt::Decided;
 use crate::agreement::Agreement;
 use crate::checkpoint::Best;
@@ -79,9 +81,8 @@ pub(crate) struct Worker<'a, T = Box<dyn Transport>> {
     /// One for each part of this worker's share of a batch.
     batches: Vec<Batches<'a>>,
     optimizer: Box<dyn Optimizer>,
-    agreement: Agreement,
-    /// The memory that the spelling asks for, if any.
-    memory: Option<Memory<'static>>,
+    /// One for each part of the model that is exchanged in turn.
+    turns: Vec<Turn<'a>>,
     /// What turns the gradients of this worker into what it sends, if that is not a gradient.
     own: Option<Own>,
     params: Vec<f32>,
@@ -102,7 +103,6 @@ pub(crate) struct Worker<'a, T = Box<dyn Transport>> {
     interrupt: Option<&'a AtomicBool>,
     /// The traffic of the steps, without anything else that went over the transport.
     moved: Counters,
-    latents: Latents,
     #[cfg(feature = "zmq")]
     history: Option<history::History>,
 }
@@ -131,9 +131,8 @@ impl<'a, T: Transport> Worker<'a, T> {
             model,
             batches: batches.collect::<Result<_, _>>()?,
             optimizer: job.build_optimizer()?,
-            agreement: job.way.begin(&job.rules, job.layout.clone(), job.config.pipeline)?,
-            memory: job.memory(),
-            own: Own::of(job)?,
+            turns: Turn::all(job)?,
+            own: Own::of(job, &params)?,
             params,
             grad: vec![0.0; len],
             sum: if parts > 1 { vec![0.0; len] } else { Vec::new() },
@@ -144,7 +143,6 @@ impl<'a, T: Transport> Worker<'a, T> {
             best: None,
             interrupt: None,
             moved: Counters::default(),
-            latents: Latents::default(),
             #[cfg(feature = "zmq")]
             history: None,
         };
@@ -163,7 +161,8 @@ impl<'a, T: Transport> Worker<'a, T> {
     pub(crate) fn step(&mut self, step: u64) -> Result<StepRecord, StepError> {
         let (started, lr) = (Instant::now(), self.job.lr(step));
         let before = self.transport.counters();
-        let counted = latents::counts(self.memory.as_ref());
+        let turn = self.job.turn(step);
+        let counted = latents::counts(self.turns[turn].memory.as_ref());
         self.rescale_residual(step);
         let is_delayed = self.job.config.is_delayed();
         if is_delayed && step > 0 {
@@ -176,11 +175,15 @@ impl<'a, T: Transport> Worker<'a, T> {
         }
         let is_first = is_delayed && step == 0;
         let mut record = if is_first { StepRecord::without_exchange() } else { self.agree(step)? };
+        if !is_first {
+            self.settle(step);
+        }
         self.model.set_params(&self.params);
         self.average_carried(step)?;
         self.note_decision(&mut record, started);
         if self.rank().0 == 0 {
-            self.latents.note(step, &counted, self.memory.as_ref());
+            let Turn { latents, memory, .. } = &mut self.turns[turn];
+            latents.note(step, &counted, memory.as_ref());
         }
 
         record.set_step(self.rank(), step, loss, lr, compute);
@@ -214,33 +217,6 @@ impl<'a, T: Transport> Worker<'a, T> {
             clip_norm(&mut self.grad, limit);
         }
         Ok(loss)
-    }
-
-    /// This worker's own steps from the parameters that all have; in a delayed run, from where its last steps
-    /// led from there, which is on its way. What it sends is how far they led, with the sign of a gradient.
-    /// Returns the mean of their losses.
-    fn take_local_steps(&mut self, step: u64) -> Result<f32, ModelError> {
-        let (count, mut loss) = (self.job.batches_per_step(), 0.0);
-        let mut from = self.params.clone();
-        if self.job.config.is_delayed() && step > 0 {
-            from.iter_mut().zip(&self.grad).for_each(|(param, way)| *param -= way);
-            self.model.set_params(&from);
-        }
-        if let Some(Own::Local { params, .. }) = &mut self.own {
-            params.copy_from_slice(&from);
-        }
-        for batch in step * count..(step + 1) * count {
-            loss += self.clipped_gradient(batch)?;
-            if let Some(Own::Local { optimizer, params }) = &mut self.own {
-                optimizer.step(params, &self.grad, self.job.schedule.lr(batch));
-                self.model.set_params(params);
-            }
-        }
-        if let Some(Own::Local { params, .. }) = &self.own {
-            let led = from.iter().zip(params);
-            self.grad.iter_mut().zip(led).for_each(|(way, (from, to))| *way = from - to);
-        }
-        Ok(loss / count as f32)
     }
 
     /// Loss and gradient on this worker's share of a batch, counted from the beginning of the run.
@@ -283,8 +259,12 @@ impl<'a, T: Transport> Worker<'a, T> {
     /// A residual kept at another rate moves the parameters as far as it would have then. What is kept of
     /// local steps is a distance, which needs no rate.
     fn rescale_residual(&mut self, step: u64) {
-        if let (None | Some(Own::Updates(_)), Some(memory)) = (&self.own, &mut self.memory) {
-            memory.rescale(self.job.schedule.ratio(step));
+        if let None | Some(Own::Updates(_)) = &self.own {
+            let ratio = self.job.schedule.ratio(step);
+            self.turns
+                .iter_mut()
+                .filter_map(|turn| turn.memory.as_mut())
+                .for_each(|memory| memory.rescale(ratio));
         }
     }
 
@@ -304,7 +284,7 @@ impl<'a, T: Transport> Worker<'a, T> {
         // The server may take this frame in, and be gone before it says so.
         #[cfg(feature = "zmq")]
         if let Some(history) = &mut self.history {
-            let kept = || saved(self.memory.as_ref(), self.own.as_ref(), &self.job.layout);
+            let kept = || saved(&self.turns, self.own.as_ref());
             history.note_if_due(self.job, step, kept);
         }
         Ok(())
@@ -316,7 +296,7 @@ impl<'a, T: Transport> Worker<'a, T> {
             Decided::Density(decision) if decision.density.fraction() == 1.0 => return self.send_all(key),
             Decided::Density(decision) => return self.send_at(key, Some(decision.density)),
             Decided::Densities { densities, .. } => {
-                if let Agreement::Mean(means) = &mut self.agreement {
+                if let Agreement::Mean(means) = &mut self.turns[self.job.turn(key.step)].agreement {
                     means.set_densities(densities)?;
                 }
             }
@@ -327,7 +307,7 @@ impl<'a, T: Transport> Worker<'a, T> {
 
     /// Sends the gradient at the densities of an epoch, from which the warm-up follows.
     fn send_in(&mut self, key: StepKey, epoch: u64) -> Result<(), ExchangeError> {
-        if let Agreement::Mean(means) = &mut self.agreement {
+        if let Agreement::Mean(means) = &mut self.turns[self.job.turn(key.step)].agreement {
             means.set_epoch(epoch)?;
         }
         self.send_at(key, None)
@@ -336,8 +316,9 @@ impl<'a, T: Transport> Worker<'a, T> {
     /// Sends the gradient at that density, if the codec has one: what was selected for this step, or else the
     /// codec chooses. Without a density, as the plan says.
     fn send_at(&mut self, key: StepKey, density: Option<Density>) -> Result<(), ExchangeError> {
-        let Agreement::Mean(means) = &mut self.agreement else { return Ok(()) };
-        let (transport, memory, selection) = (&mut self.transport, self.memory.as_mut(), &mut self.selection);
+        let Turn { fragment, agreement, memory, .. } = &mut self.turns[self.job.turn(key.step)];
+        let Agreement::Mean(means) = agreement else { return Ok(()) };
+        let (transport, memory, selection) = (&mut self.transport, memory.as_mut(), &mut self.selection);
         // Of several codecs, each was selected by itself.
         let is_whole = self.job.plan.only().is_some() && selection.key() == Some(key);
         let selected = density.filter(|_| is_whole);
@@ -345,17 +326,19 @@ impl<'a, T: Transport> Worker<'a, T> {
             return means.start_selected(transport, (selection, at), memory, NO_DEADLINE);
         }
         density.map_or(Ok(()), |density| means.set_density(density))?;
-        means.start(transport, (key, Grad::F32(&self.grad)), memory, NO_DEADLINE)
+        let grad = Grad::F32(&self.grad[fragment.range.clone()]);
+        means.start(transport, (key, grad), memory, NO_DEADLINE)
     }
 
     /// Sends residual + gradient whole, as `none` would. A codec with momentum sends the step that it makes
     /// of the gradient, and clears the momentum as for every entry that it sends.
     fn send_all(&mut self, key: StepKey) -> Result<(), ExchangeError> {
-        let Agreement::Mean(means) = &mut self.agreement else { return Ok(()) };
+        let Turn { agreement, memory, .. } = &mut self.turns[self.job.turn(key.step)];
+        let Agreement::Mean(means) = agreement else { return Ok(()) };
         let (transport, job, selection) = (&mut self.transport, self.job, &mut self.selection);
         let codec = &job.spec.codec;
         let mut grad = Grad::F32(&self.grad);
-        if let (Some(_), Some(memory)) = (codec.momentum(), &mut self.memory) {
+        if let (Some(_), Some(memory)) = (codec.momentum(), &mut *memory) {
             let units = job.units_with(|codec| codec.momentum().is_some());
             let step = StepInput { key, layout: &job.layout.as_ref(), units: &units, grad };
             let is_known = job.plan.only().is_some() && selection.key() == Some(key);
@@ -366,7 +349,7 @@ impl<'a, T: Transport> Worker<'a, T> {
             // If it was refused, these hold the value that is refused once more.
             grad = Grad::F32(selection.values());
         }
-        means.start_all(transport, (key, grad), self.memory.as_mut(), NO_DEADLINE)
+        means.start_all(transport, (key, grad), memory.as_mut(), NO_DEADLINE)
     }
 
     /// Applies the mean to the parameters and returns the record of the step. Every worker refuses a mean
@@ -374,9 +357,12 @@ impl<'a, T: Transport> Worker<'a, T> {
     /// memory.
     fn agree(&mut self, step: u64) -> Result<StepRecord, StepError> {
         let (rank, key, transport) = (self.rank(), self.key(step), &mut self.transport);
-        match &mut self.agreement {
+        let Turn { fragment, agreement, memory, .. } = &mut self.turns[self.job.turn(step)];
+        match agreement {
             Agreement::Mean(means) => {
-                match means.finish(transport, &mut self.mean, self.memory.as_mut(), NO_DEADLINE) {
+                let range = fragment.range.clone();
+                let mean = &mut self.mean[range.clone()];
+                match means.finish(transport, mean, memory.as_mut(), NO_DEADLINE) {
                     Ok(report) => {
                         if let Some(steering) = &mut self.steering {
                             steering.observe(&self.mean);
@@ -384,7 +370,8 @@ impl<'a, T: Transport> Worker<'a, T> {
                         if let Some(limit) = self.job.config.clip_mean {
                             clip_norm(&mut self.mean, limit);
                         }
-                        self.optimizer.step(&mut self.params, &self.mean, self.job.outer_lr(step));
+                        let lr = self.job.outer_lr(step);
+                        self.optimizer.step_in(range, &mut self.params, &self.mean, lr);
                         Ok(StepRecord::delivered(&report))
                     }
                     Err(error @ ExchangeError::NonFiniteMean { .. }) => {

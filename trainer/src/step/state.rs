@@ -38,18 +38,18 @@ impl<T: Transport> Worker<'_, T> {
     /// What this worker alone has: its memory, and the state of its own optimizer, or what its edges keep;
     /// empty if none of it.
     pub(crate) fn kept(&self) -> Vec<u8> {
-        match &self.agreement {
+        match &self.turns[0].agreement {
             Agreement::Gossip(mixer) => saved_edges(mixer),
-            Agreement::Mean(_) => saved(self.memory.as_ref(), self.own.as_ref(), &self.job.layout),
+            Agreement::Mean(_) => saved(&self.turns, self.own.as_ref()),
         }
     }
 
     /// Restores what [`kept`](Self::kept) returned. The error says why it does not fit this codec and model.
     pub(crate) fn keep(&mut self, kept: &[u8]) -> Result<(), String> {
         let rank = self.rank();
-        match &mut self.agreement {
+        match &mut self.turns[0].agreement {
             Agreement::Gossip(mixer) => load_edges(mixer, rank, kept),
-            Agreement::Mean(_) => load(self.memory.as_mut(), self.own.as_mut(), &self.job.layout, kept),
+            Agreement::Mean(_) => load(&mut self.turns, self.own.as_mut(), kept),
         }
     }
 
@@ -58,10 +58,12 @@ impl<T: Transport> Worker<'_, T> {
     pub(crate) fn snapshot(&mut self) -> Snapshot {
         let is_first = self.rank() == Rank(0);
         let tells = is_first || self.job.config.replicas() > 1;
-        let downlink = self.agreement.downlink_memory().filter(|_| is_first);
+        // A server that keeps something for its means has no fragments.
+        let agreement = &mut self.turns[0].agreement;
+        let downlink = agreement.downlink_memory().filter(|_| is_first);
         let downlink = saved_memory(downlink.as_deref(), &self.job.layout);
         let gradient = if self.job.config.is_delayed() { self.grad.clone() } else { Vec::new() };
-        let norms = self.agreement.norms();
+        let norms = agreement.norms();
         let best = self.best.clone().filter(|_| is_first);
         let controller = self.steering.as_ref().filter(|_| is_first).map_or_else(Vec::new, Steering::state);
         let (replica, memory, carried) = (tells.then(|| self.replica()), self.kept(), self.model.carried());
@@ -84,10 +86,10 @@ impl<T: Transport> Worker<'_, T> {
         self.model.carry(checkpoint.carried.get(rank).map_or(&[][..], Vec::as_slice)).map_err(refused)?;
         // The others have none to load it into.
         if rank == 0 {
-            let downlink = self.agreement.downlink_memory();
+            let downlink = self.turns[0].agreement.downlink_memory();
             load_memory(downlink, &self.job.layout, &checkpoint.downlink).map_err(refused)?;
         }
-        self.agreement.restore_norms(&checkpoint.norms);
+        self.turns[0].agreement.restore_norms(&checkpoint.norms);
         self.best.clone_from(&checkpoint.best);
         let replica = checkpoint.replicas.get(rank).or(checkpoint.replicas.first());
         let replica = replica.ok_or_else(|| refused("no replica".to_owned()))?;
@@ -101,7 +103,11 @@ impl<T: Transport> Worker<'_, T> {
 
     /// Norm of this worker's residual.
     pub(crate) fn residual_norm(&self) -> f64 {
-        self.memory.as_ref().map_or(0.0, Memory::norm)
+        self.memories().map(Memory::norm).fold(0.0, f64::hypot)
+    }
+
+    fn memories(&self) -> impl Iterator<Item = &Memory<'static>> {
+        self.turns.iter().filter_map(|turn| turn.memory.as_ref())
     }
 }
 
@@ -120,34 +126,35 @@ impl<T: Transport> Worker<'_, T> {
     /// Returns the norm that is lost.
     pub(crate) fn weigh_residual(&mut self, weight: f32) -> f64 {
         if weight == 0.0
-            && let Ok(fresh) = Own::of(self.job)
+            && let Ok(fresh) = Own::of(self.job, &self.params)
         {
             self.own = fresh;
         }
-        let Some(memory) = self.memory.as_mut().filter(|_| weight != 1.0) else { return 0.0 };
-        let before = memory.norm();
-        if weight == 0.0 {
-            memory.clear();
-        } else {
-            memory.rescale(weight);
+        let before = self.residual_norm();
+        for memory in self.turns.iter_mut().filter_map(|turn| turn.memory.as_mut()) {
+            if weight == 0.0 {
+                memory.clear();
+            } else {
+                memory.rescale(weight);
+            }
         }
-        before - memory.norm()
+        before - self.residual_norm()
     }
 
     /// Frames without which the server's steps are void from here on.
     pub(crate) fn set_quorum(&mut self, quorum: usize) {
-        self.agreement.set_quorum(quorum);
+        self.turns.iter_mut().for_each(|turn| turn.agreement.set_quorum(quorum));
     }
 
     /// How long the server waits for frames from here on.
     pub(crate) fn set_patience(&mut self, patience: Duration) {
-        self.agreement.set_patience(patience);
+        self.turns.iter_mut().for_each(|turn| turn.agreement.set_patience(patience));
     }
 
     /// The sums of the last step, and the present residual.
     pub(crate) fn sums(&self) -> Sums {
         let sum = |values: &[f32]| values.iter().map(|&value| f64::from(value)).sum();
-        let kept = self.memory.as_ref().map_or(0.0, |memory| sum(memory.residual()));
+        let kept = self.memories().map(|memory| sum(memory.residual())).sum();
         Sums { kept, gradient: sum(&self.grad), mean: sum(&self.mean) }
     }
 
@@ -176,7 +183,7 @@ impl<T: Transport> Worker<'_, T> {
     /// Records the residual after a step, if the server makes a checkpoint there.
     pub(crate) fn remember_if_due(&mut self, step: u64) {
         if let Some(history) = &mut self.history {
-            let kept = || saved(self.memory.as_ref(), self.own.as_ref(), &self.job.layout);
+            let kept = || saved(&self.turns, self.own.as_ref());
             history.note_if_due(self.job, step, kept);
         }
     }

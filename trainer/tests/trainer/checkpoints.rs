@@ -70,7 +70,7 @@ fn timeless(metrics: &[Metrics]) -> Vec<Metrics> {
 type Change = fn(&mut Settings);
 
 /// Every kind of memory, optimizer, schedule and controller.
-fn cases() -> [(&'static str, Change); 56] {
+fn cases() -> [(&'static str, Change); 62] {
     let momentum = |settings: &mut Settings| settings.momentum = Some(0.9);
     let adamw = |settings: &mut Settings| settings.optimizer = Some(OptimizerKind::Adamw);
     let muon = |settings: &mut Settings| {
@@ -103,6 +103,19 @@ fn cases() -> [(&'static str, Change); 56] {
     let late_local = |settings: &mut Settings| {
         (settings.optimizer, settings.local_steps) = (Some(OptimizerKind::Adamw), Some(2));
         (settings.outer_momentum, settings.delayed) = (Some(0.9), Some(true));
+    };
+    let fragments = |settings: &mut Settings| {
+        (settings.optimizer, settings.outer_momentum) = (Some(OptimizerKind::Adamw), Some(0.9));
+        (settings.local_steps, settings.fragments) = (Some(6), Some(3));
+    };
+    let late_fragments = |settings: &mut Settings| {
+        settings.optimizer = Some(OptimizerKind::Adamw);
+        (settings.local_steps, settings.fragments) = (Some(4), Some(2));
+        (settings.outer_momentum, settings.delayed) = (Some(0.9), Some(true));
+    };
+    let fragments_by_server = |settings: &mut Settings| {
+        (settings.local_steps, settings.fragments) = (Some(2), Some(2));
+        settings.exchange = Some(ExchangeKind::Server);
     };
     let updates_by_server = |settings: &mut Settings| {
         settings.optimizer = Some(OptimizerKind::AdamwUpdates);
@@ -178,6 +191,12 @@ fn cases() -> [(&'static str, Change); 56] {
         ("efsign", nesterov),
         ("topk:density=0.02", local_sgd),
         ("topk:density=0.02", late_local),
+        ("topk:density=0.02,decay=0.95", fragments),
+        ("powersgd:rank=2", fragments),
+        ("none", fragments),
+        ("efsign", late_fragments),
+        ("topk:density=0.02", late_fragments),
+        ("topk:density=0.02", fragments_by_server),
         ("qsgd:bits=4", momentum),
         ("qsgd:bits=4,rounding=nearest", adamw),
         ("randomk:density=0.05", schedule),

@@ -15,6 +15,7 @@ mod disks;
 mod early_stop;
 mod events;
 mod failures;
+mod fragments;
 mod gossip;
 mod gradients;
 mod kept_settings;

@@ -4,6 +4,7 @@
 use gradwire::Memory;
 use gradwire_trainer::checkpoint::Checkpoint;
 use gradwire_trainer::config::{RunConfig, ScheduleKind, Settings};
+use gradwire_trainer::fragments::Fragment;
 use gradwire_trainer::job::Job;
 use gradwire_trainer::record::Metrics;
 use gradwire_trainer::run::{Observer, run};
@@ -88,10 +89,16 @@ impl Observer for Last {
 pub(crate) fn residuals(job: &Job, checkpoint: &Checkpoint) -> Vec<Vec<f32>> {
     let residual = |kept: &Vec<u8>| {
         let file = safetensors::SafeTensors::deserialize(kept).unwrap();
-        let layout = job.layout.as_ref();
-        let Some(mut memory) = Memory::for_spec(&job.spec, &layout) else { return vec![0.0; layout.len()] };
-        memory.load(&layout, file.tensor("memory").unwrap().data()).unwrap();
-        memory.residual().to_vec()
+        let of_fragment = |(at, fragment): (usize, &Fragment)| {
+            let layout = fragment.layout.as_ref();
+            let Some(mut memory) = Memory::for_spec(&job.spec, &layout) else {
+                return vec![0.0; layout.len()];
+            };
+            let name = if at == 0 { "memory".to_owned() } else { format!("memory.{at}") };
+            memory.load(&layout, file.tensor(&name).unwrap().data()).unwrap();
+            memory.residual().to_vec()
+        };
+        job.fragments.iter().enumerate().flat_map(of_fragment).collect()
     };
     checkpoint.memories.iter().map(residual).collect()
 }
