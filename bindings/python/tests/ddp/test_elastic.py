@@ -1,4 +1,7 @@
-"""`torchrun --nnodes=1:2`: a host joins a training and dies, and the ranks that are there go on from what all had kept."""
+"""`torchrun --nnodes=1:2`: a host joins a training and dies, and the ranks that are there go on.
+
+With the hook they go on from what all had kept, which lies in a folder that all see; with local steps each from its own.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
 from test_restart import end_with_parent
 
 PROGRAM = """
@@ -65,8 +69,40 @@ while True:
 """
 
 
+LOCAL = """
+import json, os, sys, time
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from test_restart import end_with_parent
+end_with_parent()
+import torch
+import torch.distributed as dist
+from ranks import Net, adamw, train, use_device
+from gradwire.torch import LocalSteps
+
+torch.set_num_threads(1)
+use_device()
+folder, site = Path(sys.argv[1]), sys.argv[2]
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+model = Net()
+optimizer = LocalSteps(model, adamw(model), "nesterov", 2, "topk:density=0.05", check_every=1, timeout=20)
+own, partial = folder / f"{{site}}.pt", folder / f"{{site}}.partial"
+made = optimizer.rejoin(torch.load(own, weights_only=True) if own.exists() else None)
+attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+while True:
+    train(model, optimizer, range(2 * made, 2 * made + 2), rank)
+    made += 1
+    torch.save(optimizer.state_dict(), partial)
+    partial.replace(own)
+    with (folder / "log").open("a") as log:
+        log.write(json.dumps([made, rank, world, attempt]) + "\\n")
+    time.sleep(0.1)
+"""
+
+
 @contextlib.contextmanager
-def agent(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+def agent(folder: Path, port: int, site: str) -> Iterator[subprocess.Popen[bytes]]:
     """A host with one rank. Both are on this machine."""
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=1"),
@@ -78,7 +114,7 @@ def agent(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     with (folder / f"host{time.monotonic()}").open("wb") as said:
         process = subprocess.Popen(
-            [*command, str(folder / "program.py"), str(folder)],
+            [*command, str(folder / "program.py"), str(folder), site],
             env=environment,
             stdout=said,
             stderr=said,
@@ -105,13 +141,14 @@ def wait_for(folder: Path, what: Callable[[list[Any]], bool]) -> None:
         time.sleep(0.1)
 
 
-def test_a_host_may_join_and_die(tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(PROGRAM.format(tests=str(Path(__file__).parent)))
+@pytest.mark.parametrize("program", [PROGRAM, LOCAL], ids=["hook", "local steps"])
+def test_a_host_may_join_and_die(tmp_path: Path, program: str) -> None:
+    (tmp_path / "program.py").write_text(program.format(tests=str(Path(__file__).parent)))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with agent(tmp_path, port):
+    with agent(tmp_path, port, "first"):
         wait_for(tmp_path, lambda seen: len(seen) >= 3)
-        with agent(tmp_path, port) as second:
+        with agent(tmp_path, port, "second") as second:
             wait_for(tmp_path, lambda seen: sum(world == 2 and rank == 1 for _, rank, world, _ in seen) >= 3)
             second.send_signal(signal.SIGKILL)
             second.wait(20)

@@ -13,8 +13,9 @@ from ._engine import Engine
 from ._errors import ExchangeError
 from ._fragments import cut as cut_names
 from ._fragments import due
-from ._optimizer import DistributedOptimizer, cut, strangers
+from ._optimizer import _KEY, DistributedOptimizer, cut, strangers
 from ._options import AUTO, type_error, whole
+from ._rejoin import Brought, alike, composed, digest, first, share, tell
 from ._several import Several
 from ._wrapper import Wrapper
 
@@ -127,6 +128,7 @@ class LocalSteps(Wrapper):
         #: Since all ranks had equal parameters.
         self._taken = 0
         self._pending: _Pending | None = None
+        self._group = group
         named = list(model.named_parameters())
         kept = _kept(inner, named)
         self._kept = {name: (kept[id(parameter)], parameter) for name, parameter in named if id(parameter) in kept}
@@ -303,6 +305,68 @@ class LocalSteps(Wrapper):
             self._outer._is_exchanged = True
             for name, mean in pending["means"].items():
                 self._kept[name][0].grad = mean.to(self._kept[name][0].device, copy=True)
+
+    def rejoin(self, state_dict: Mapping[str, Any] | None, *, residual_age: int = 20) -> int:
+        """Goes on after ranks were lost or came. All call it before their first step, in place of :meth:`load_state_dict`.
+
+        Each passes the :meth:`state_dict` that it saved last, or ``None`` if it has none. The first of those that have seen the
+        most exchanges gives its kept parameters and the state of the outer optimizer to all. Each rank keeps its own inner
+        optimizer and residual; one that has missed exchanges keeps less of its residual, and none after ``residual_age``. All
+        go on from the parameters that were kept: what a rank did after its last exchange is lost, and so is the residual of
+        those that are not there. Without any state, all get the parameters of the first rank.
+
+        Returns the exchanges that the run has made. An exception is raised at all ranks alike, and changes nothing.
+        """
+        age = whole("residual_age", residual_age, least=1)
+        own, fault = self._usable(state_dict)
+        exchanges = -1 if own is None else own["outer"][_KEY]["step"]
+        every = share(Brought(exchanges, "" if own is None else digest(own["outer"][_KEY]), fault), self._group)
+        self._forget_pending()
+        knows, rank = first(every), self.exchange._worker.rank
+        told = tell(self._told(own) if rank == (knows or 0) else None, knows or 0, self._group)
+        with torch.no_grad():
+            for name, (start, parameter) in self._kept.items():
+                start.copy_(told["kept"][name])
+                parameter.copy_(start)
+        self._taken = 0
+        if knows is None:
+            return 0
+        made = every[knows].exchanges
+        weight = max(0.0, 1.0 - (made - exchanges) / age)
+        kept = composed(
+            told["outer"][_KEY],
+            None if own is None else own["outer"][_KEY],
+            (rank, len(every)),
+            weight,
+            has_arrays=len({one.arrays for one in every}) == 1,
+        )
+        self._outer.load_state_dict({**told["outer"], _KEY: kept})
+        if own is not None:
+            self._inner.load_state_dict(own["inner"])
+        return made
+
+    def _usable(self, state: object) -> tuple[Mapping[str, Any] | None, str]:
+        """A state that a rank brings; or none, and why."""
+        try:
+            if state is None:
+                return None, ""
+            if not _is_state(state) or not isinstance(state, Mapping):
+                raise type_error("state", state, "what state_dict() returned, or None")
+            if state.get("pending") is not None:
+                raise ValueError("state: saved during an exchange; save after synchronize()")
+            self._check_kept(state["kept"])
+            # Reads it as if it were of this rank, and takes nothing.
+            worker, kept = self.exchange._worker, state["outer"][_KEY]
+            self.exchange._read({**kept, "rank": worker.rank, "world": worker.world})
+        except (KeyError, TypeError, ValueError) as error:
+            return None, str(error)
+        return state, ""
+
+    def _told(self, own: Mapping[str, Any] | None) -> dict[str, Any]:
+        """What all ranks have alike, of the rank whose state holds."""
+        if own is None:
+            return {"kept": {name: start.detach().cpu() for name, (start, _) in self._kept.items()}}
+        return {"kept": own["kept"], "outer": {**own["outer"], _KEY: alike(own["outer"][_KEY])}}
 
     def _forget_pending(self) -> None:
         pending, self._pending = self._pending, None

@@ -1,0 +1,89 @@
+"""Ranks that go on together after some were lost or others came: whose state holds for all, and what each brings of its own."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ._state import KEPT
+
+State = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Brought:
+    """What a rank tells all others of its state."""
+
+    #: Exchanges that it has seen; -1 without a state.
+    exchanges: int
+    #: Of the arrays that its codecs keep.
+    arrays: str
+    #: Why its state cannot be used, or nothing.
+    fault: str
+
+
+def share(brought: Brought, group: dist.ProcessGroup | None) -> list[Brought]:
+    """What all ranks bring. Raises at all of them if that of one cannot be used."""
+    every: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(every, brought, group)
+    for rank, one in enumerate(every):
+        if one.fault:
+            raise ValueError(f"rank {rank}: {one.fault}")
+    return every
+
+
+def first(every: Sequence[Brought]) -> int | None:
+    """The first rank that has seen the most exchanges; none if no rank has a state."""
+    most = max(one.exchanges for one in every)
+    return None if most < 0 else next(rank for rank, one in enumerate(every) if one.exchanges == most)
+
+
+def tell(own: Any, rank: int, group: dist.ProcessGroup | None) -> Any:
+    """That object of a rank, at all ranks."""
+    told = [own]
+    dist.broadcast_object_list(told, rank if group is None else dist.get_global_rank(group, rank), group)
+    return told[0]
+
+
+def digest(kept: State) -> str:
+    """Of the arrays of all codecs, by name."""
+    found = hashlib.sha256()
+    for one in kept["groups"]:
+        for name, array in sorted(one.get("arrays", {}).items()):
+            found.update(repr((one["codec"], one["names"], name, len(array))).encode())
+            found.update(array.cpu().numpy().tobytes())
+    return found.hexdigest()
+
+
+def alike(kept: State) -> State:
+    """Of what one rank keeps: all that every rank has alike, and shapes in place of what each has of its own."""
+    shapes = {what: {name: tuple(one.shape) for name, one in kept[what].items()} for what in KEPT}
+    return {**kept, **shapes}
+
+
+def composed(told: State, own: State | None, at: tuple[int, int], weight: float, *, has_arrays: bool) -> State:
+    """What a rank, given with the number of ranks, goes on with: what all have alike, and that share of its own residual."""
+    rank, world = at
+    found = {**told, "rank": rank, "world": world}
+    share = 0.0 if own is None else weight * world / own["world"]
+    for what, shapes in ((what, told[what]) for what in KEPT):
+        before: Mapping[str, torch.Tensor] = {} if own is None else own[what]
+        found[what] = {
+            name: before[name] * share if name in before and tuple(before[name].shape) == shape else torch.zeros(shape)
+            for name, shape in shapes.items()
+        }
+    groups = {} if own is None else {(one["codec"], *one["names"]): one for one in own["groups"]}
+    found["groups"] = [
+        {
+            **one,
+            "states": (groups.get((one["codec"], *one["names"])) or one)["states"],
+            "arrays": one["arrays"] if has_arrays else {},
+        }
+        for one in told["groups"]
+    ]
+    return found
