@@ -313,6 +313,10 @@ fn a_job_that_is_killed_at_any_step_ends_with_the_same_bits_whatever_it_remember
         ("threshold:value=0.01", &["--optimizer", "adamw"]),
         ("topk:density=0.02,values=q4", &["--optimizer", "adamw-updates", "--beta2", "0.95"]),
         ("efsign", &["--optimizer", "adamw", "--local-steps", "2", "--outer-momentum", "0.9"]),
+        (
+            "topk:density=0.05",
+            &["--optimizer", "adamw", "--local-steps", "4", "--fragments", "2", "--delayed"],
+        ),
         ("qsgd:bits=4", &["--momentum", "0.9"]),
         ("randomk:density=0.05", &["--schedule", "cosine", "--warmup", "5"]),
         ("maxnorm:bits=4", &["--momentum", "0.9"]),

@@ -45,6 +45,8 @@ fn a_run_whose_rank_is_killed_ends_with_the_same_bits_after_all_are_started_agai
 fn what_a_rank_keeps_comes_from_the_checkpoint_of_the_first_one() {
     kills(2, &["--codec", "dgc:density=0.05", "--delayed"]);
     kills(1, &["--codec", "topk", "--adapt", "gravac:min=2,max=100,eps=0.8,window=3,clock=none"]);
+    let fragments = ["--local-steps", "6", "--fragments", "3", "--delayed", "--outer-momentum", "0.9"];
+    kills(1, &[&["--codec", "topk:density=0.05", "--optimizer", "adamw"][..], &fragments].concat());
 }
 
 #[test]

@@ -31,6 +31,20 @@ fn ranks_with_a_list_of_addresses_train_as_threads_do_on_every_way_to_a_mean() {
         (4, &["--codec", "powergossip:rank=2,iterations=2", "--topology", "torus"]),
         (3, &["--codec", "choco:density=0.1", "--batch", "120"]),
         (2, &["--rules", "*.bias=none; topk:density=0.05"]),
+        (
+            2,
+            &[
+                "--codec",
+                "qsgd:bits=4",
+                "--optimizer",
+                "adamw",
+                "--local-steps",
+                "4",
+                "--fragments",
+                "2",
+                "--delayed",
+            ],
+        ),
         // Latents from the eighth step on.
         (2, &["--codec", "x:lgc:top=0.1,dense_steps=2,train_steps=6,gate=0.99", "--hidden", "16"]),
     ] {
