@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Which compressed exchange goes with AdamW: a small GPT on tiny Shakespeare, four workers as threads.
+"""Which compressed exchange goes with AdamW: a small GPT on tiny Shakespeare, four workers or sixteen as threads.
 
 usage: optimizers.py TRAINER FOLDER [--method NAME ...] [--quick]
        optimizers.py TRAINER FOLDER --final        the finalists at their best rate, with seeds that tuned nothing
@@ -21,7 +21,7 @@ sys.dont_write_bytecode = True
 
 import optimizers_report
 import report
-from optimizers_cells import FINALISTS, METHODS, SEEDS, TASKS, TUNING_SEED, WORKERS, Cell
+from optimizers_cells import FINALISTS, METHODS, SEEDS, TASKS, TUNING_SEED, Cell
 from runs import Runs
 
 
@@ -35,8 +35,8 @@ class Optimizers(Runs):
     def command(self, cell):
         """What `trainer train` is asked for."""
         method = METHODS[cell.method]
-        command = [*TASKS[cell.task].command(method.local_steps, is_quick=self.is_quick), *method.command()]
-        return [*command, "--workers", WORKERS, "--lr", cell.rate, "--seed", cell.seed]
+        command = [*TASKS[cell.task].command(method.batches, is_quick=self.is_quick), *method.command()]
+        return [*command, "--workers", TASKS[cell.task].workers, "--lr", cell.rate, "--seed", cell.seed]
 
     def loss(self, cell):
         """At the end, on the validation part; infinite for a run that diverged, None for one that is not finished."""
@@ -46,7 +46,7 @@ class Optimizers(Runs):
 
     def evaluations(self, cell):
         """Batches and losses on the validation part."""
-        lines, batches = self.metrics(cell), METHODS[cell.method].local_steps
+        lines, batches = self.metrics(cell), METHODS[cell.method].batches
         return [(batches * (line["step"] + 1), line["eval_loss"]) for line in lines if line.get("eval_loss") is not None]
 
     def seeded(self, task, method, seed):
@@ -66,6 +66,7 @@ class Optimizers(Runs):
     def screening(self, task, methods):
         """The cells that choose rates and are not finished, in the order in which to run them."""
         rates = TASKS[task].rates[: 1 if self.is_quick else None]
+        methods = [method for method in methods if method in (TASKS[task].methods or methods)]
         cells = [Cell(task, method, rate, TUNING_SEED) for rate in rates for method in methods]
         return [cell for cell in cells if not self.is_done(cell)]
 
@@ -73,7 +74,7 @@ class Optimizers(Runs):
         """For each method whose best rate is at an end of the grid, the next rate beyond."""
         for method in methods:
             tuned, best = self.tuned(task, method), self.best(task, method)
-            if best in (tuned[0], tuned[-1]):
+            if tuned and best in (tuned[0], tuned[-1]):
                 yield Cell(task, method, best.rate * (0.5 if best == tuned[0] else 2), TUNING_SEED)
 
     def screen(self, task, methods):

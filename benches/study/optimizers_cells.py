@@ -2,9 +2,6 @@
 
 from dataclasses import dataclass
 
-WORKERS = 4
-
-
 @dataclass(frozen=True)
 class Method:
     """What is exchanged, and after how many batches of each worker."""
@@ -13,12 +10,22 @@ class Method:
     codec: str
     local_steps: int = 1
     more: tuple = ()
+    fragments: int = 1
+
+    @property
+    def batches(self):
+        """Of each worker between two exchanges, which the trainer calls a step."""
+        return self.local_steps // self.fragments
 
     def command(self):
         """What `trainer train` is asked for."""
         local = ("--local-steps", self.local_steps) if self.local_steps > 1 else ()
-        return ("--optimizer", self.optimizer, "--codec", self.codec, *local, *self.more)
+        fragments = ("--fragments", self.fragments) if self.fragments > 1 else ()
+        return ("--optimizer", self.optimizer, "--codec", self.codec, *local, *fragments, *self.more)
 
+
+# DiLoCo's outer step.
+NESTEROV = ("--outer-lr", 0.7, "--outer-momentum", 0.9)
 
 # The first is what all others are compared with. Of updates and local steps, densities that make 50 and 100 times fewer bytes
 # than an f32 ring of four, counted.
@@ -38,7 +45,14 @@ METHODS = {
     # The exchange is under way during the next steps.
     "local4-topk-18%-delayed": Method("adamw", "topk:density=0.18,values=q4", 4, ("--delayed",)),
     "local8-dense-delayed": Method("adamw", "none", 8, ("--delayed",)),
-    "local8-nesterov": Method("adamw", "none", 8, ("--outer-lr", 0.7, "--outer-momentum", 0.9)),
+    "local8-nesterov": Method("adamw", "none", 8, NESTEROV),
+    "local30-nesterov": Method("adamw", "none", 30, NESTEROV),
+    # A third of the model after every ten batches; then the same in 4 bits, on its way during the next ten.
+    "local30-fragments": Method("adamw", "none", 30, NESTEROV, 3),
+    "local30-streaming": Method("adamw", "qsgd:bits=4", 30, ("--delayed", *NESTEROV), 3),
+    "local30-sparseloco": Method("adamw", "topk:density=0.0156,chunk=4096,values=q2,decay=0.95", 30),
+    # A quarter of the model after every second batch.
+    "local8-topk-18%-fragments": Method("adamw", "topk:density=0.18,values=q4", 8, fragments=4),
     "local8-sparseloco": Method("adamw", "topk:density=0.0156,chunk=4096,values=q2,decay=0.95", 8),
     "updates-topk-3.2%": Method("adamw-updates", "topk:density=0.032,values=q4"),
     "updates-topk-1.35%": Method("adamw-updates", "topk:density=0.0135,values=q4"),
@@ -61,10 +75,13 @@ class Task:
     # Factors of 2, the middle first, so that an unfinished study has the best of each method early.
     rates: tuple
     evaluations: int
+    workers: int = 4
+    # Those that are trained; all, if none are named.
+    methods: tuple = ()
 
-    def command(self, local_steps, *, is_quick=False):
+    def command(self, batches, *, is_quick=False):
         """As people use AdamW: warm-up and cosine, clipped at 1. The trainer counts exchanges."""
-        steps = (QUICK_BATCHES if is_quick else self.batches) // local_steps
+        steps = max(1, (QUICK_BATCHES if is_quick else self.batches) // batches)
         schedule = ("--schedule", "cosine", "--warmup", steps // 10, "--clip", 1, "--beta2", 0.95)
         every = steps if is_quick else max(1, steps // self.evaluations)
         return (*self.settings, *schedule, "--steps", steps, "--eval-every", every, "--checkpoint-every", every)
@@ -77,6 +94,15 @@ TASKS = {
         batches=600,
         rates=(4e-3, 2e-3, 8e-3, 1e-3, 16e-3, 5e-4, 32e-3),
         evaluations=4,
+    ),
+    # As many tokens of each worker and batch, half as many batches.
+    "sixteen": Task(
+        ("--data", "tiny-shakespeare", "--model", "gpt", "--batch", 256),
+        batches=300,
+        rates=(16e-3, 8e-3, 32e-3),
+        evaluations=4,
+        workers=16,
+        methods=("dense", "muon", "local4-topk-7%", "muon-local4-topk-7%"),
     ),
 }
 

@@ -8,7 +8,7 @@ import json
 import math
 import statistics
 
-from optimizers_cells import METHODS, SEEDS, TASKS, WORKERS, Method
+from optimizers_cells import METHODS, SEEDS, TASKS, Method
 from report import head, row
 
 # A candidate that trails dense training by more than this after tuning is not followed up.
@@ -64,14 +64,14 @@ def screened(runs, task, cell, dense):
 
 def train_loss(runs, cell):
     """Of the last steps."""
-    return statistics.mean(line["loss"] for line in runs.metrics(cell)[-TRAIN_BATCHES // METHODS[cell.method].local_steps:])
+    return statistics.mean(line["loss"] for line in runs.metrics(cell)[-TRAIN_BATCHES // METHODS[cell.method].batches:])
 
 
 def ratios(runs, cell):
     """To a ring of f32, and to one of bf16."""
     summary = runs.summary(cell)
-    batches = summary["steps"] * METHODS[cell.method].local_steps
-    ring = 2 * (WORKERS - 1) * 4 * summary["params"] * batches
+    batches = summary["steps"] * METHODS[cell.method].batches
+    ring = 2 * (TASKS[cell.task].workers - 1) * 4 * summary["params"] * batches
     return f"{ring / summary['bytes_up']:.1f} ×, {ring / 2 / summary['bytes_up']:.1f} ×"
 
 

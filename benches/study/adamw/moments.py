@@ -1,4 +1,4 @@
-"""What makes updates of gradients: AdamW, AdamW with a second moment that workers share, Muon, Signum."""
+"""What makes updates of gradients: AdamW, AMSGrad, AdamW with a second moment that workers share, Muon, Signum."""
 
 import torch
 from methods import WORKERS, ring
@@ -24,6 +24,20 @@ class AdamW:
     def root(self):
         """sqrt(v) + epsilon."""
         return (self.second / (1 - self.beta2**self.steps)).sqrt_().add_(EPSILON)
+
+
+class AMSGrad(AdamW):
+    """AdamW whose second moment never falls. Under top-k of gradients with error feedback it is Comp-AMS (Li et al., arXiv
+    2205.05632)."""
+
+    def __init__(self, like, beta2):
+        super().__init__(like, beta2)
+        self.largest = torch.zeros_like(like)
+
+    def root(self):
+        """sqrt(the largest v) + epsilon."""
+        torch.maximum(self.largest, self.second, out=self.largest)
+        return (self.largest / (1 - self.beta2**self.steps)).sqrt_().add_(EPSILON)
 
 
 class SharedSecondMoment:

@@ -17,6 +17,7 @@ CHARACTERS = Shape(words=65, width=256, layers=4, heads=4, context=128)
 WORDS = Shape(words=10_000, width=192, layers=4, heads=4, context=64)
 LARGE = Shape(words=10_000, width=512, layers=8, heads=8, context=64)
 SMALL = Shape(words=65, width=64, layers=2, heads=4, context=32)
+SMALL_WORDS = Shape(words=10_000, width=64, layers=2, heads=4, context=32)
 TINY = Shape(words=65, width=16, layers=1, heads=2, context=16)
 TASKS = {
     "shakespeare": Task("shakespeare", CHARACTERS, batches=1500, windows=8),
@@ -26,6 +27,10 @@ TASKS = {
     "fine-tuning": Task("wikitext", CHARACTERS, batches=300, windows=8, begins_from=("shakespeare", 1e-3)),
     # For two cores: a little more than one pass over the text.
     "small": Task("shakespeare", SMALL, batches=600, windows=16),
+    "small-0.999": Task("shakespeare", SMALL, batches=600, windows=16, beta2=0.999),
+    "small-fine-tuning": Task("wikitext", SMALL, batches=200, windows=16, begins_from=("small", 1.6e-2)),
+    # The same by words: a little more than one pass over the text.
+    "small-ptb": Task("ptb", SMALL_WORDS, batches=600, windows=16),
     # One pass over the text.
     "ptb-30M": Task("ptb", LARGE, batches=450, windows=8),
     # To see that all of it works.
@@ -80,6 +85,10 @@ METHODS = {
     "demo-0.78%": Method("demo", "topk:density=0.0078,chunk=4096,values=q4,decay=0.999"),
     "ef21-sgdm-topk-3.2%": Method("estimates", "topk:density=0.032,values=q4"),
     "1-bit-adam": Method("1-bit-adam", "efsign"),
+    "0-1-adam": Method("0/1-adam", "efsign"),
+    "comp-ams-topk-10%": Method("gradients", "topk:density=0.1,values=q4", optimizer="amsgrad"),
+    "comp-ams-topk-1%": Method("gradients", "topk:density=0.01,values=q4", optimizer="amsgrad"),
+    "ldadam-4": Method("projected", "powersgd:rank=4"),
 }
 
 

@@ -4,7 +4,7 @@ import math
 
 import torch
 from methods import WORKERS, ring
-from moments import BETA1, AdamW, Signum
+from moments import BETA1, EPSILON, AdamW, Signum
 
 
 class Votes:
@@ -70,7 +70,95 @@ class OneBitAdam:
         return rates * self.moments.first / self.moments.root()
 
 
-PUBLISHED = {"votes": Votes, "demo": DeMo, "estimates": Estimates, "1-bit-adam": OneBitAdam}
+class ZeroOneAdam:
+    """0/1 Adam (Lu et al., arXiv 2202.06009) without its local steps: from the first batch on, workers exchange signs of the rate
+    times their first moments. Dense gradients make the second moment: in each batch at first, and in half as many of them after
+    every 16 that had one."""
+
+    UPDATES = 16
+
+    def __init__(self, training):
+        self.exchange, self.moments = training.exchange, AdamW(training.agreed, training.task.beta2)
+        self.size = training.task.shape.size()
+        self.updates, self.due = 0, 0
+
+    def update(self, grads, rates, batch):
+        """What the parameters lose."""
+        moments = self.moments
+        if batch == self.due:
+            self.exchange.bytes += ring(4 * self.size)
+            mean = grads.view(-1, WORKERS, self.size).mean(1)
+            moments.second.mul_(moments.beta2).addcmul_(mean, mean, value=1 - moments.beta2)
+            moments.steps += 1
+            self.updates += 1
+            self.due += 2 ** (self.updates // self.UPDATES)
+        own = moments.first.repeat_interleave(WORKERS, 0).lerp_(grads, 1 - BETA1)
+        moved = self.exchange.mean(rates.repeat_interleave(WORKERS, 0) * own, batch)
+        moments.first.copy_(moved / rates)
+        return moved / moments.root()
+
+
+class Projected:
+    """The states of LDAdam (Robert et al., arXiv 2410.16103) in the factors of PowerSGD: workers agree on a low-rank form of the
+    mean of residual + gradient of each matrix, and AdamW's moments are those of the smaller factor. When the basis turns, they
+    turn with it, and what the first moment loses joins the residual. Vectors are exchanged densely, under AdamW."""
+
+    def __init__(self, training):
+        self.exchange, self.shape, self.beta2 = training.exchange, training.task.shape, training.task.beta2
+        self.rank, self.steps = int(training.method.codec.partition("rank=")[2]), 0
+        self.residual, self.vectors = torch.zeros_like(training.own), AdamW(training.agreed, self.beta2)
+        random = torch.Generator().manual_seed(0)
+        runs, lengths = len(training.agreed), {name: lengths for name, lengths, _ in self.shape.tensors()}
+        self.matrices = {name: sides for name, sides in lengths.items() if len(sides) == 2}
+        numbers = sum(self.rank * sum(sides) for sides in self.matrices.values())
+        numbers += sum(sides[0] for sides in lengths.values() if len(sides) == 1)
+        self.bytes, self.states = ring(4 * numbers), {}
+        for name, (high, wide) in self.matrices.items():
+            start = torch.randn(wide, self.rank, generator=random).to(training.device).expand(runs, -1, -1)
+            moments = torch.zeros(2, runs, self.rank, wide, device=training.device)
+            self.states[name] = [torch.zeros(runs, high, self.rank, device=training.device), start, *moments]
+
+    def update(self, grads, rates, batch):
+        """What the parameters lose."""
+        self.steps += 1
+        self.exchange.bytes += self.bytes
+        means = grads.view(-1, WORKERS, grads.shape[1]).mean(1)
+        found = self.vectors.update(means)
+        self.residual += grads
+        kept, moves = self.shape.views(self.residual), self.shape.views(found)
+        for name in self.matrices:
+            moves[name].copy_(self._of_matrix(name, kept[name]))
+        for name, part in kept.items():
+            if name not in self.matrices:
+                part.zero_()
+        return rates * found
+
+    def _of_matrix(self, name, kept):
+        """AdamW's step in the factors; `kept` becomes what these lack."""
+        before, right, first, second = self.states[name]
+        whole = kept.view(-1, WORKERS, *kept.shape[1:])
+        basis = torch.linalg.qr((whole @ right[:, None]).mean(1))[0]
+        right = (whole.mT @ basis[:, None]).mean(1)
+        turn = basis.mT @ before
+        turned = turn @ first
+        lost = before @ first - basis @ turned
+        spread = (turn.square() @ (second - first.square())).add_(turned.square()).clamp_min_(0)
+        whole.sub_((basis @ right.mT)[:, None]).add_(lost[:, None], alpha=BETA1 / (1 - BETA1))
+        first = turned.lerp(right.mT, 1 - BETA1)
+        second = self.beta2 * spread + (1 - self.beta2) * right.mT.square()
+        self.states[name] = [basis, right, first, second]
+        root = (second / (1 - self.beta2**self.steps)).sqrt_().add_(EPSILON)
+        return basis @ (first / (1 - BETA1**self.steps) / root)
+
+
+PUBLISHED = {
+    "votes": Votes,
+    "demo": DeMo,
+    "estimates": Estimates,
+    "1-bit-adam": OneBitAdam,
+    "0/1-adam": ZeroOneAdam,
+    "projected": Projected,
+}
 
 
 class Frequencies:
