@@ -282,7 +282,7 @@ METHODS = [
     Method("topk:density=0.01", ("--exchange", "sparse"), weak="more messages than one gather", source="Renggli et al., arXiv 1802.08021; Li, Hoefler, arXiv 2201.07598"),
     Method("topk", ("--adapt", "gravac:min=10,max=1000,eps=0.7,window=50,clock=none"), weak="two more passes; `eps` has to fit", source="Tyagi, Swany, arXiv 2305.12201", is_fixed=False),
     Method("topk:density=0.01", ("--optimizer", "adamw"), weak="the second moment sees spikes", source=TOPK),
-    Method("topk:density=0.01", ("--optimizer", "adamw-updates"), weak="two moments of each worker's own", source=f"near to Sarfi et al., arXiv 2508.15706"),
+    Method("topk:density=0.01", ("--optimizer", "adamw-updates"), weak="two moments of each worker's own", source="near to Sarfi et al., arXiv 2508.15706"),
 ]
 
 

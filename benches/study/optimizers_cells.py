@@ -81,7 +81,7 @@ class Task:
 
     def command(self, batches, *, is_quick=False):
         """As people use AdamW: warm-up and cosine, clipped at 1. The trainer counts exchanges."""
-        steps = max(1, (QUICK_BATCHES if is_quick else self.batches) // batches)
+        steps = max(2, (QUICK_BATCHES if is_quick else self.batches) // batches)
         schedule = ("--schedule", "cosine", "--warmup", steps // 10, "--clip", 1, "--beta2", 0.95)
         every = steps if is_quick else max(1, steps // self.evaluations)
         return (*self.settings, *schedule, "--steps", steps, "--eval-every", every, "--checkpoint-every", every)

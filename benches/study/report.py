@@ -5,7 +5,7 @@ import statistics
 import tarfile
 from pathlib import Path
 
-from cells import CODECS, NOMINAL, PARTS, STEPS_AN_EPOCH, THESIS, TIMES
+from cells import NOMINAL, PARTS, STEPS_AN_EPOCH, THESIS, TIMES
 
 # Checkpoints can be made again, and settings name folders of a machine.
 KEPT = ["metrics.jsonl", "summary.json", "diverged.txt"]
