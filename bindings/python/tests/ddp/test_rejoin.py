@@ -128,10 +128,15 @@ def test_a_state_that_cannot_be_used_is_refused_at_all_ranks() -> None:
     other["kept"]["head.bias"] = torch.zeros(3)
     torn = copy.deepcopy(state)
     torn["outer"]["gradwire"]["residual"]["head.weight"][0, 0] = float("nan")
+    fewer, outer = copy.deepcopy(state), copy.deepcopy(state)
+    fewer["inner"]["param_groups"][0]["params"].pop()
+    outer["outer"]["param_groups"] *= 2
     for bad, why in [
         (7, "rank 1: state=7: expected what state_dict() returned, or None, got int"),
         (other, "rank 1: state: head.bias: expected the shape (10,), got (3,)"),
         (torn, "rank 1: state: residual: head.weight: expected finite values"),
+        (fewer, "rank 1: loaded state dict contains a parameter group"),
+        (outer, "rank 1: loaded state dict has a different number of parameter groups"),
         ({**state, "pending": {"fragment": 0}}, "rank 1: state: saved during an exchange"),
     ]:
         found = results(2, refuses, packed([state, bad]))

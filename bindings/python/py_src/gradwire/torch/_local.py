@@ -15,7 +15,7 @@ from ._fragments import cut as cut_names
 from ._fragments import due
 from ._optimizer import _KEY, DistributedOptimizer, cut, strangers
 from ._options import AUTO, type_error, whole
-from ._rejoin import Brought, alike, composed, digest, first, share, tell
+from ._rejoin import Brought, alike, check_fits, composed, digest, first, share, tell
 from ._several import Several
 from ._wrapper import Wrapper
 
@@ -358,6 +358,8 @@ class LocalSteps(Wrapper):
             # Reads it as if it were of this rank, and takes nothing.
             worker, kept = self.exchange._worker, state["outer"][_KEY]
             self.exchange._read({**kept, "rank": worker.rank, "world": worker.world})
+            check_fits(self._inner, state["inner"])
+            check_fits(self._outer._inner, {key: value for key, value in state["outer"].items() if key != _KEY})
         except (KeyError, TypeError, ValueError) as error:
             return None, str(error)
         return state, ""

@@ -67,23 +67,35 @@ def alike(kept: State) -> State:
 
 
 def composed(told: State, own: State | None, at: tuple[int, int], weight: float, *, has_arrays: bool) -> State:
-    """What a rank, given with the number of ranks, goes on with: what all have alike, and that share of its own residual."""
+    """The state with which a rank continues. ``at`` is the rank and the number of ranks.
+
+    It has what all ranks share, and the rank's own residual, times ``weight`` and as much as moves the mean as far as before.
+    """
     rank, world = at
     found = {**told, "rank": rank, "world": world}
-    share = 0.0 if own is None else weight * world / own["world"]
-    for what, shapes in ((what, told[what]) for what in KEPT):
+    factor = 0.0 if own is None else weight * world / own["world"]
+    for what in KEPT:
         before: Mapping[str, torch.Tensor] = {} if own is None else own[what]
         found[what] = {
-            name: before[name] * share if name in before and tuple(before[name].shape) == shape else torch.zeros(shape)
-            for name, shape in shapes.items()
+            name: before[name] * factor if name in before and tuple(before[name].shape) == shape else torch.zeros(shape)
+            for name, shape in told[what].items()
         }
-    groups = {} if own is None else {(one["codec"], *one["names"]): one for one in own["groups"]}
+    states = {} if own is None else {(one["codec"], *one["names"]): one["states"] for one in own["groups"]}
     found["groups"] = [
         {
             **one,
-            "states": (groups.get((one["codec"], *one["names"])) or one)["states"],
+            "states": states.get((one["codec"], *one["names"]), one["states"]),
             "arrays": one["arrays"] if has_arrays else {},
         }
         for one in told["groups"]
     ]
     return found
+
+
+def check_fits(optimizer: torch.optim.Optimizer, state: State) -> None:
+    """Raises what loading the state would raise; the optimizer stays as it is."""
+    before = optimizer.state_dict()
+    try:
+        optimizer.load_state_dict(state)
+    finally:
+        optimizer.load_state_dict(before)
