@@ -30,10 +30,9 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 
 import programs
-import sandbox
 from network import Network, address, wait_for
 from tcp import at, new_key
-from trainers import Keys, Process, join, serve
+from trainers import Keys, Process, begin_with_text, join, serve
 
 SITES = range(4)
 KILLED = [1, 2, 3, 0]
@@ -173,11 +172,7 @@ def main():
     if chosen.table:
         table(chosen.results)
         return
-    if "GRADWIRE_DATA" not in os.environ:
-        sys.exit("GRADWIRE_DATA names no folder; the text is read from its data/tiny-shakespeare")
-    if not sandbox.is_inside():
-        programs.build_trainer()
-    sandbox.enter()
+    begin_with_text()
     measure(chosen.results, chosen)
 
 

@@ -12,7 +12,7 @@ one line of RESULTS.jsonl, and is not made again. The text is read from GRADWIRE
 """
 
 import argparse
-import json
+import itertools
 import os
 import statistics
 import sys
@@ -23,43 +23,42 @@ from pathlib import Path
 # Importing leaves no files behind.
 sys.dont_write_bytecode = True
 
+sys.path.append(str(Path(__file__).parents[2] / "benches" / "study"))
+
 import programs
-import sandbox
 from network import Network, address
+from optimizers_cells import METHODS
+from results import Results
 from tcp import at, new_key
-from trainers import Process
+from trainers import Process, begin_with_text
 
 RANKS = range(4)
 RATE = 100
 ENDS_SECONDS = 900
 # Batches; and settings, with as many tokens of each worker as in the study: 512 and 1,024.
 MODELS = {"small": (120, ["--batch", 64]), "large": (40, ["--batch", 128, "--hidden", "256,256,256,256"])}
-NESTEROV = ["--outer-lr", 0.7, "--outer-momentum", 0.9]
-# The batches between two exchanges, and what `trainer train` is asked for. The rate does not matter here.
-METHODS = {
-    "dense": (1, ["--optimizer", "adamw", "--codec", "none"]),
-    "gradients-qsgd": (1, ["--optimizer", "adamw", "--codec", "qsgd:bits=4"]),
-    "local4-topk-18%": (4, ["--optimizer", "adamw", "--codec", "topk:density=0.18,values=q4", "--local-steps", 4]),
-    "local4-topk-7%": (4, ["--optimizer", "adamw", "--codec", "topk:density=0.07,values=q4", "--local-steps", 4]),
-    "local30-nesterov": (30, ["--optimizer", "adamw", "--codec", "none", "--local-steps", 30, *NESTEROV]),
-    "local30-streaming": (
-        10,
-        ["--optimizer", "adamw", "--codec", "qsgd:bits=4", "--local-steps", 30, *NESTEROV, "--fragments", 3, "--delayed"],
-    ),
-    "muon": (1, ["--optimizer", "muon", "--codec", "none"]),
-    "muon-local4-topk-7%": (4, ["--optimizer", "muon", "--codec", "topk:density=0.07,values=q4", "--local-steps", 4]),
-}
+# Of optimizers_cells.py; the rate does not matter here.
+TIMED = [
+    "dense",
+    "gradients-qsgd",
+    "local4-topk-18%",
+    "local4-topk-7%",
+    "local30-nesterov",
+    "local30-streaming",
+    "muon",
+    "muon-local4-topk-7%",
+]
 
 
 def seconds(model, method):
     """Of a batch."""
-    (batches, sizes), (every, settings) = MODELS[model], METHODS[method]
+    (batches, sizes), every = MODELS[model], METHODS[method].batches
     steps = batches // every
     with tempfile.TemporaryDirectory() as name, Network(len(RANKS), rate=RATE) as network:
         folder, hosts = Path(name), at(address(rank + 1) for rank in RANKS)
         key, lines = new_key(folder / "run.key"), folder / "run" / "metrics.jsonl"
         run = ["--data", "tiny-shakespeare", "--workers", len(RANKS), "--lr", 0.001, "--steps", steps, "--eval-every", 0]
-        run += [*sizes, *settings, "--transport", "tcp", *hosts, "--key", key]
+        run += [*sizes, *METHODS[method].command(), "--transport", "tcp", *hosts, "--key", key]
         command = [os.environ[programs.TRAINER], "train", *run]
         out = [["--out", folder / "run"], *([] for _ in RANKS[1:])]
         processes = [
@@ -80,28 +79,17 @@ def seconds(model, method):
 
 
 def measure(results, models, rounds):
-    results.touch()
-    for number in range(rounds):
-        for model in models:
-            for method in METHODS:
-                cell = {"model": model, "method": method, "round": number}
-                if METHODS[method][0] > MODELS[model][0] // 4:
-                    continue
-                done = [json.loads(line) for line in results.read_text().splitlines()]
-                if any(cell.items() <= line.items() for line in done):
-                    continue
-                line = {**cell, "seconds": round(seconds(model, method), 4), "load": round(os.getloadavg()[0], 2)}
-                with results.open("a") as file:
-                    print(json.dumps(line), file=file)
-                print(json.dumps(line), flush=True)
+    for number, model, method in itertools.product(range(rounds), models, TIMED):
+        cell = {"model": model, "method": method, "round": number}
+        if METHODS[method].batches <= MODELS[model][0] // 4 and not results.has(**cell):
+            results.add(**cell, seconds=round(seconds(model, method), 4))
 
 
-def table(results):
-    lines = [json.loads(line) for line in results.read_text().splitlines()]
+def table(lines):
     for model in MODELS:
         print(f"\n| {model} | rounds | ms a batch | of dense's, paired |\n| --- | ---: | ---: | ---: |")
         found = {(line["method"], line["round"]): line["seconds"] for line in lines if line["model"] == model}
-        for method in METHODS:
+        for method in TIMED:
             rounds = [number for name, number in found if name == method]
             if rounds:
                 own = statistics.median(found[method, number] for number in rounds)
@@ -117,14 +105,10 @@ def main():
     parser.add_argument("--table", action="store_true")
     chosen = parser.parse_args()
     if chosen.table:
-        table(chosen.results)
+        table(Results(chosen.results).lines)
         return
-    if "GRADWIRE_DATA" not in os.environ:
-        sys.exit("GRADWIRE_DATA names no folder; the text is read from its data/tiny-shakespeare")
-    if not sandbox.is_inside():
-        programs.build_trainer()
-    sandbox.enter()
-    measure(chosen.results, chosen.models.split(","), chosen.rounds)
+    begin_with_text()
+    measure(Results(chosen.results), chosen.models.split(","), chosen.rounds)
 
 
 if __name__ == "__main__":

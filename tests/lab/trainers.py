@@ -3,7 +3,10 @@
 import os
 import re
 import subprocess
+import sys
 
+import programs
+import sandbox
 from network import address, wait_for
 from programs import TRAINER
 
@@ -15,6 +18,15 @@ SERVER = 1
 
 def endpoint():
     return f"tcp://{address(SERVER)}:{PORT}"
+
+
+def begin_with_text():
+    """Builds the trainer and goes on in a sandbox, if there is a text to train on."""
+    if "GRADWIRE_DATA" not in os.environ:
+        sys.exit("GRADWIRE_DATA names no folder; the text is read from its data/tiny-shakespeare")
+    if not sandbox.is_inside():
+        programs.build_trainer()
+    sandbox.enter()
 
 
 class Keys:

@@ -32,6 +32,7 @@ sys.dont_write_bytecode = True
 import programs
 import sandbox
 from network import Network
+from results import Results
 from wallclock_plan import CURVES, HOSTS, METHODS, MODELS, RATES, ROUNDS, SEEDS, STEPS_OF, Curves
 
 # A step is timed from outside, by the lines of progress. Those of the first part are not counted: buffers grow, and
@@ -45,24 +46,6 @@ MOST_STEPS = 500
 # its sender has put on the link: f32 then takes up to twice as long, by either ring.
 EAGER = {f"btl_tcp_{limit}": str(1 << 20) for limit in ("eager_limit", "rndv_eager_limit", "max_send_size")}
 PIPE = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-
-
-class Results:
-    def __init__(self, path):
-        self.path = path
-        path.touch()
-        self.lines = [json.loads(line) for line in path.read_text().splitlines()]
-
-    def has(self, **key):
-        return any(key.items() <= line.items() for line in self.lines)
-
-    def add(self, **line):
-        line["load"] = round(os.getloadavg()[0], 2)
-        self.lines.append(line)
-        with open(self.path, "a") as file:
-            print(json.dumps(line), file=file)
-        shown = {name: value for name, value in line.items() if name != "evaluations"}
-        print(shown, flush=True)
 
 
 def train(model, method, steps, *more, workers=HOSTS):

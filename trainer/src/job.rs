@@ -292,6 +292,11 @@ impl Job {
         (exchange % self.fragments.len() as u64) as usize
     }
 
+    /// Parameters that the steps exchange, on average.
+    pub(crate) fn exchanged_per_step(&self) -> f64 {
+        self.layout.len() as f64 / self.fragments.len() as f64
+    }
+
     /// The fragment whose ways are known after the local steps of a step. In a delayed run, the next step
     /// exchanges it.
     pub(crate) fn fragment_of_ways(&self, step: u64) -> &Fragment {

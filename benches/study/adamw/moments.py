@@ -16,14 +16,21 @@ class AdamW:
 
     def update(self, grads):
         """m / (sqrt(v) + epsilon), both corrected for their beginning."""
-        self.steps += 1
+        self.square(grads)
         self.first.lerp_(grads, 1 - self.beta1)
-        self.second.mul_(self.beta2).addcmul_(grads, grads, value=1 - self.beta2)
         return (self.first / (1 - self.beta1**self.steps)).div_(self.root())
+
+    def square(self, grads):
+        """Takes them into the second moment."""
+        self.steps += 1
+        self.second.mul_(self.beta2).addcmul_(grads, grads, value=1 - self.beta2)
 
     def root(self):
         """sqrt(v) + epsilon."""
-        return (self.second / (1 - self.beta2**self.steps)).sqrt_().add_(EPSILON)
+        return self._root_of(self.second)
+
+    def _root_of(self, second):
+        return (second / (1 - self.beta2**self.steps)).sqrt_().add_(EPSILON)
 
 
 class AMSGrad(AdamW):
@@ -36,8 +43,7 @@ class AMSGrad(AdamW):
 
     def root(self):
         """sqrt(the largest v) + epsilon."""
-        torch.maximum(self.largest, self.second, out=self.largest)
-        return (self.largest / (1 - self.beta2**self.steps)).sqrt_().add_(EPSILON)
+        return self._root_of(torch.maximum(self.largest, self.second, out=self.largest))
 
 
 class SharedSecondMoment:

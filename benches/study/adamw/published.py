@@ -80,18 +80,15 @@ class ZeroOneAdam:
     def __init__(self, training):
         self.exchange, self.moments = training.exchange, AdamW(training.agreed, training.task.beta2)
         self.size = training.task.shape.size()
-        self.updates, self.due = 0, 0
+        self.due = 0
 
     def update(self, grads, rates, batch):
         """What the parameters lose."""
         moments = self.moments
         if batch == self.due:
             self.exchange.bytes += ring(4 * self.size)
-            mean = grads.view(-1, WORKERS, self.size).mean(1)
-            moments.second.mul_(moments.beta2).addcmul_(mean, mean, value=1 - moments.beta2)
-            moments.steps += 1
-            self.updates += 1
-            self.due += 2 ** (self.updates // self.UPDATES)
+            moments.square(grads.view(-1, WORKERS, self.size).mean(1))
+            self.due += 2 ** (moments.steps // self.UPDATES)
         own = moments.first.repeat_interleave(WORKERS, 0).lerp_(grads, 1 - BETA1)
         moved = self.exchange.mean(rates.repeat_interleave(WORKERS, 0) * own, batch)
         moments.first.copy_(moved / rates)

@@ -68,7 +68,12 @@ class Training:
         like = self.agreed if self.method.sends == "gradients" else self.own
         if self.method.shared:
             return SharedSecondMoment(like, shape, beta2, self.method.shared)
-        made = {"adamw": lambda: AdamW(like, beta2), "amsgrad": lambda: AMSGrad(like, beta2), "muon": lambda: Muon(like, shape, beta2), "signum": lambda: Signum(like)}
+        made = {
+            "adamw": lambda: AdamW(like, beta2),
+            "amsgrad": lambda: AMSGrad(like, beta2),
+            "muon": lambda: Muon(like, shape, beta2),
+            "signum": lambda: Signum(like),
+        }
         return made[self.method.optimizer]()
 
     def _places(self, seed):

@@ -247,11 +247,11 @@ pub(crate) fn ring_links(job: &Job, steps: u64, more_than_one: u64) -> u64 {
     if config.comes_and_goes() { more_than_one } else { steps * (config.workers as u64).saturating_sub(1) }
 }
 
-/// Bytes that dense f32 rings of this job would send and receive, all workers together. A ring of N workers
-/// sends 2(N−1)/N of the gradient N times, so the bytes follow from the links of all steps together. A step
-/// of a fragment is compared with a ring of that fragment.
-pub(crate) fn ring_bytes(job: &Job, links: u64) -> f64 {
-    4.0 * links as f64 * 4.0 * job.layout.len() as f64 / job.fragments.len() as f64
+/// Bytes that dense f32 rings of so many parameters would send and receive, all workers together. A ring of
+/// N workers sends 2(N−1)/N of the gradient N times, so the bytes follow from the links of all steps
+/// together. A step of a fragment is compared with a ring of that fragment.
+pub(crate) fn ring_bytes(params: f64, links: u64) -> f64 {
+    4.0 * links as f64 * 4.0 * params
 }
 
 impl Metrics {
@@ -277,9 +277,7 @@ impl Metrics {
             bytes_up: up,
             bytes_down: down,
             ratio: over(dense, sum(|record| record.frame_bytes as u64) as f64),
-            wire_ratio: (links > 0)
-                .then(|| over(4.0 * links as f64 * 4.0 * exchanged, (up + down) as f64))
-                .flatten(),
+            wire_ratio: (links > 0).then(|| over(ring_bytes(exchanged, links), (up + down) as f64)).flatten(),
             contributors: first.contributors.len(),
             compute_ns: Some(mean_ns(|record| record.compute)),
             encode_ns: mean_ns(|record| record.encode),
@@ -313,7 +311,7 @@ pub(crate) fn break_even_gbps(
     spent_seconds: f64,
 ) -> Option<f64> {
     let workers = 1.0 + over(links as f64, steps as f64)?;
-    let sent = ring_bytes(job, links) / 2.0;
+    let sent = ring_bytes(job.exchanged_per_step(), links) / 2.0;
     let saved = (sent - bytes_up as f64) / workers;
     (saved > 0.0 && spent_seconds > 0.0).then(|| 8e-9 * saved / spent_seconds)
 }

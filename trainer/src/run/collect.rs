@@ -260,8 +260,8 @@ impl Collected {
         let (config, sums) = (&job.config, &self.sums);
         let (steps, up) = (sums.steps as f64, sums.bytes_up);
         let links = ring_links(job, sums.steps, sums.more_than_one);
-        let exchanged = (job.layout.len() * config.reporting_workers()) as f64 / job.fragments.len() as f64;
-        let dense = steps * 4.0 * exchanged;
+        let exchanged = job.exchanged_per_step();
+        let dense = steps * 4.0 * exchanged * config.reporting_workers() as f64;
         let tested = |of: fn(&Evaluation) -> f64| evaluation.as_ref().map_or(f64::NAN, of);
         Summary {
             codec: config.encoding(),
@@ -283,7 +283,7 @@ impl Collected {
             bytes_up: up,
             bytes_down: sums.bytes_down,
             ratio: over(dense, self.totals.frame_bytes as f64),
-            wire_ratio: over(ring_bytes(job, links), (up + sums.bytes_down) as f64),
+            wire_ratio: over(ring_bytes(exchanged, links), (up + sums.bytes_down) as f64),
             seconds: self.elapsed().as_secs_f64(),
             compute_seconds: self.totals.compute_ns as f64 * 1e-9 / config.reporting_workers() as f64,
             encode_seconds: sums.encode_seconds,

@@ -25,7 +25,8 @@ impl<T: Transport> Worker<'_, T> {
         if let Some(Own::Local { params, .. }) = &self.own {
             let range = self.job.fragment_of_ways(step).range.clone();
             let led = from[range.clone()].iter().zip(&params[range.clone()]);
-            self.grad.fill(0.0);
+            self.grad[..range.start].fill(0.0);
+            self.grad[range.end..].fill(0.0);
             self.grad[range].iter_mut().zip(led).for_each(|(way, (from, to))| *way = from - to);
         }
         Ok(loss / count as f32)
@@ -37,9 +38,9 @@ impl<T: Transport> Worker<'_, T> {
     /// steps led from there, which is on its way.
     fn begin_alone(&mut self, step: u64) -> Vec<f32> {
         let mut from = self.params.clone();
-        let (is_whole, is_late) = (self.turns.len() == 1, self.job.config.is_delayed() && step > 0);
-        let Some(Own::Local { params, sent, .. }) = &mut self.own else { return from };
-        if is_whole {
+        let is_late = self.job.config.is_delayed() && step > 0;
+        let Some(Own::Local { params, sent, is_apart, .. }) = &mut self.own else { return from };
+        if !*is_apart {
             if is_late {
                 from.iter_mut().zip(&self.grad).for_each(|(param, way)| *param -= way);
             }
@@ -49,7 +50,7 @@ impl<T: Transport> Worker<'_, T> {
             sent.clear();
             sent.extend_from_slice(&params[under_way]);
         }
-        if is_late || !is_whole {
+        if is_late || *is_apart {
             self.model.set_params(params);
         }
         from
@@ -58,7 +59,7 @@ impl<T: Transport> Worker<'_, T> {
     /// With fragments: goes to where the exchange of one led, and what its steps did meanwhile is added.
     pub(super) fn settle(&mut self, step: u64) {
         let range = self.turns[self.job.turn(step)].fragment.range.clone();
-        let Some(Own::Local { params, sent, .. }) = &mut self.own else { return };
+        let Some(Own::Local { params, sent, is_apart: true, .. }) = &mut self.own else { return };
         let places = params[range.clone()].iter_mut().zip(&self.params[range]);
         if self.job.config.is_delayed() {
             places.zip(sent).for_each(|((place, agreed), sent)| *place = agreed + (*place - *sent));

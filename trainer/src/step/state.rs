@@ -130,6 +130,9 @@ impl<T: Transport> Worker<'_, T> {
         {
             self.own = fresh;
         }
+        if weight == 1.0 {
+            return 0.0;
+        }
         let before = self.residual_norm();
         for memory in self.turns.iter_mut().filter_map(|turn| turn.memory.as_mut()) {
             if weight == 0.0 {

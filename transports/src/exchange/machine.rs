@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use gradwire::arithmetic::gain::Gain;
-use gradwire::{Grad, Memory, Selection, StepKey, Unit};
+use gradwire::{Grad, Memory, Selection, StepKey};
 
 use super::driven::HasPort;
 use super::error::ExchangeError;
@@ -265,9 +265,7 @@ impl Exchange {
             return self.plan.decay(self.plan.units(), memory);
         }
         let parts = (0..).map_while(|at| self.units_of(at));
-        let mut units: Vec<Unit> = parts.flatten().copied().collect();
-        units.sort_unstable_by_key(|unit| unit.id);
-        self.plan.decay(&units, memory);
+        parts.for_each(|units| self.plan.decay(units, memory));
     }
 
     /// A call that queued messages is not one that waits: they are to be sent before the driver sleeps.
