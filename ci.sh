@@ -333,7 +333,7 @@ check_study() {
   timeout -k 5 "$study_seconds" "$study" "$trainer" "$folder/optimizers" --quick
   "$study" "$trainer" "$folder/optimizers" --table
   rows=$("$study" "$trainer" "$folder/optimizers" --table | grep -c ' ×, ')
-  [[ $rows == 33 ]] || fail "the tables have $rows rows, expected one for each of 29 methods, and 4 with sixteen workers"
+  [[ $rows == 38 ]] || fail "the tables have $rows rows, expected one for each of 29 methods, 4 with sixteen workers, and 5 of images"
   mkdir "$folder/tuned"
   tar -C "$folder/tuned" -xf benches/results/optimizers.tar.xz
   "$study" "$trainer" "$folder/tuned" --table | grep '^|' > "$folder/tuned.md"
@@ -471,7 +471,7 @@ check_gradwire_torch() {
   (cd "$package" && "$venv/bin/python" -m mypy py_src)
   test_hook "$1"
   timeout -k 5 "$torch_seconds" "$venv/bin/python" benches/study/adamw/adamw.py "$1/adamw.jsonl" \
-    --tasks quick-further --rates 2e-3,4e-3,8e-3 \
+    --tasks quick-further,quick-lora --rates 2e-3,4e-3,8e-3 \
     --methods "dense,local2-topk-7%,shared-topk-3.2%,gradients-powersgd,muon-local4,signum-votes,demo-3%,ef21-sgdm-topk-3.2%,1-bit-adam"
   benches/study/adamw/report.py "$1/adamw.jsonl" quick-further
   (cd "$1" && timeout -k 5 "$torch_seconds" "$venv/bin/torchrun" --nproc-per-node=2 "$package/examples/ddp.py" --steps 60)

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Which compressed exchange goes with AdamW: a small GPT on tiny Shakespeare, four workers or sixteen as threads.
+"""Which compressed exchange goes with AdamW: a small GPT on tiny Shakespeare and ResNet-20, four workers or sixteen as threads.
 
-usage: optimizers.py TRAINER FOLDER [--method NAME ...] [--quick]
+usage: optimizers.py TRAINER FOLDER [--task NAME ...] [--method NAME ...] [--quick]
        optimizers.py TRAINER FOLDER --final        the finalists at their best rate, with seeds that tuned nothing
        optimizers.py TRAINER FOLDER --list         the cells that are left
        optimizers.py TRAINER FOLDER --table        what the finished cells found
        optimizers.py TRAINER FOLDER --export FILE  losses and bytes of all cells, as FILE (.tar.xz); unpacked, it is a FOLDER again
 
 Trains every method at every rate, and where the best rate is the first or last, at the next one, too. Runs every cell that is
-not finished; an interrupted one goes on from its checkpoint. Start it as often as there are cores to spare. --quick runs every
-method for some steps at one rate, to see that all of it works.
+not finished; an interrupted one goes on from its checkpoint. Start it as often as there are cores to spare. GRADWIRE_DATA names the
+folder that holds data/cifar-10. --quick runs every method for some steps at one rate on what ships with the trainer, to see that
+all of it works.
 """
 
 import argparse
@@ -39,15 +40,17 @@ class Optimizers(Runs):
         return [*command, "--workers", TASKS[cell.task].workers, "--lr", cell.rate, "--seed", cell.seed]
 
     def loss(self, cell):
-        """At the end, on the validation part; infinite for a run that diverged, None for one that is not finished."""
+        """At the end, on the validation part, for images the share of errors; infinite for a run that diverged, None for one that
+        is not finished."""
         if self.diverged(cell):
             return float("inf")
         return self.evaluations(cell)[-1][1] if self.is_done(cell) else None
 
     def evaluations(self, cell):
-        """Batches and losses on the validation part."""
-        lines, batches = self.metrics(cell), METHODS[cell.method].batches
-        return [(batches * (line["step"] + 1), line["eval_loss"]) for line in lines if line.get("eval_loss") is not None]
+        """Batches and losses on the validation part, for images the shares of errors."""
+        batches, is_of_images = METHODS[cell.method].batches, TASKS[cell.task].images
+        lines = [line for line in self.metrics(cell) if line.get("eval_loss") is not None]
+        return [(batches * (line["step"] + 1), 1 - line["accuracy"] if is_of_images else line["eval_loss"]) for line in lines]
 
     def seeded(self, task, method, seed):
         """The finished cells of this seed, by rate."""
@@ -95,6 +98,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trainer")
     parser.add_argument("folder")
+    parser.add_argument("--task", choices=TASKS, action="append")
     parser.add_argument("--method", choices=METHODS, action="append")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--final", action="store_true")
@@ -109,7 +113,7 @@ def main():
     elif arguments.export:
         report.export(runs, arguments.export, optimizers_report.thinned)
     else:
-        for task in TASKS:
+        for task in arguments.task or TASKS:
             if arguments.list:
                 print(*(cell.name for cell in [*runs.screening(task, methods), *runs.finals(task)]), sep="\n")
             elif arguments.final:

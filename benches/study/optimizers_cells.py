@@ -1,6 +1,8 @@
 """The runs of optimizers.py: which methods train what, at which rates and with which seeds."""
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 @dataclass(frozen=True)
 class Method:
@@ -78,31 +80,49 @@ class Task:
     workers: int = 4
     # Those that are trained; all, if none are named.
     methods: tuple = ()
+    # A data set of GRADWIRE_DATA, which is judged by accuracy; a quick run takes the digits that ship.
+    images: str = ""
 
     def command(self, batches, *, is_quick=False):
         """As people use AdamW: warm-up and cosine, clipped at 1. The trainer counts exchanges."""
         steps = max(2, (QUICK_BATCHES if is_quick else self.batches) // batches)
         schedule = ("--schedule", "cosine", "--warmup", steps // 10, "--clip", 1, "--beta2", 0.95)
         every = steps if is_quick else max(1, steps // self.evaluations)
-        return (*self.settings, *schedule, "--steps", steps, "--eval-every", every, "--checkpoint-every", every)
+        return (*self._data(is_quick), *self.settings, *schedule, "--steps", steps, "--eval-every", every, "--checkpoint-every", every)
+
+    def _data(self, is_quick):
+        if not self.images:
+            return ("--data", "tiny-shakespeare")
+        if is_quick:
+            return ("--data", "optdigits")
+        return ("--data", self.images, "--data-dir", Path(os.environ["GRADWIRE_DATA"]) / "data" / self.images)
 
 
 QUICK_BATCHES = 16
 TASKS = {
     "screen": Task(
-        ("--data", "tiny-shakespeare", "--model", "gpt", "--batch", 64),
+        ("--model", "gpt", "--batch", 64),
         batches=600,
         rates=(4e-3, 2e-3, 8e-3, 1e-3, 16e-3, 5e-4, 32e-3),
         evaluations=4,
     ),
     # As many tokens of each worker and batch, half as many batches.
     "sixteen": Task(
-        ("--data", "tiny-shakespeare", "--model", "gpt", "--batch", 256),
+        ("--model", "gpt", "--batch", 256),
         batches=300,
         rates=(16e-3, 8e-3, 32e-3),
         evaluations=4,
         workers=16,
         methods=("dense", "muon", "local4-topk-7%", "muon-local4-topk-7%"),
+    ),
+    # Five passes over 10,000 images. Muon has no matrix there between the first and the last layer.
+    "resnet20": Task(
+        ("--model", "resnet20", "--batch", 128),
+        batches=390,
+        rates=(4e-3, 8e-3, 2e-3),
+        evaluations=5,
+        methods=("dense", "local4-topk-7%", "local4-topk-18%", "gradients-qsgd", "gradients-topk-1%"),
+        images="cifar-10",
     ),
 }
 

@@ -19,7 +19,7 @@ TRAIN_BATCHES = 50
 
 
 # What is kept of a step, and how many digits of a loss.
-KEPT, DIGITS = ["step", "loss", "bytes_up", "eval_loss"], 7
+KEPT, DIGITS = ["step", "loss", "bytes_up", "eval_loss", "accuracy"], 7
 
 
 def thinned(file):
@@ -39,13 +39,17 @@ def shown(value):
 def table(runs):
     """A row for each method of each task, and one for each finalist with fresh seeds."""
     for task in TASKS:
-        print(f"{task}, one seed, each method at its best rate", end="\n\n")
-        head(["method", "rates tried", "best", "inside", "validation loss", "to dense", "train loss", "ratio f32, bf16", "batches to dense's end"])
         dense = runs.best(task, next(iter(METHODS)))
+        if not dense:
+            continue
+        print(f"{task}, one seed, each method at its best rate", end="\n\n")
+        measure = "test accuracy" if TASKS[task].images else "validation loss"
+        head(["method", "rates tried", "best", "inside", measure, "to dense", "train loss", "ratio f32, bf16", "batches to dense's end"])
         for method in METHODS:
             if best := runs.best(task, method):
                 row(screened(runs, task, best, dense))
-        finals(runs, task)
+        if not TASKS[task].images:
+            finals(runs, task)
 
 
 def screened(runs, task, cell, dense):
@@ -54,12 +58,22 @@ def screened(runs, task, cell, dense):
     if math.isinf(loss):
         return [f"`{cell.method}`", len(tuned), "-", "-", "diverged", "-", "-", "-", "-"]
     inside = "yes" if cell not in (tuned[0], tuned[-1]) else "no"
-    behind = loss / runs.loss(dense) - 1
     is_tuned = inside == "yes" and len(tuned) >= len(TASKS[task].rates)
-    verdict = f"{behind:+.1%}{', stopped' if behind > STOP and is_tuned else ''}"
     tried = f"{tuned[0].rate:g} to {tuned[-1].rate:g}"
-    parts = [f"{loss:.4f}", verdict, f"{train_loss(runs, cell):.4f}", ratios(runs, cell), steps_to(runs, cell, runs.loss(dense))]
+    found = accuracies(loss, runs.loss(dense)) if TASKS[task].images else losses(loss, runs.loss(dense), is_tuned)
+    parts = [*found, f"{train_loss(runs, cell):.4f}", ratios(runs, cell), steps_to(runs, cell, runs.loss(dense))]
     return [f"`{cell.method}`", tried, f"{cell.rate:g}", inside, *parts]
+
+
+def losses(loss, dense, is_tuned):
+    """A loss, and how far it is behind."""
+    behind = loss / dense - 1
+    return f"{loss:.4f}", f"{behind:+.1%}{', stopped' if behind > STOP and is_tuned else ''}"
+
+
+def accuracies(errors, dense):
+    """An accuracy, and how far it is from the other, in points."""
+    return f"{1 - errors:.1%}", f"{100 * (dense - errors):+.1f}"
 
 
 def train_loss(runs, cell):
@@ -89,10 +103,10 @@ def finals(runs, task):
     upper = "upper end of the one-sided 95 % interval"
     head(["method", "seeds", "validation loss", "to dense AdamW, paired", upper, "to its optimizer's dense form", upper])
     for method in METHODS:
-        losses, own = paired(runs, task, method), paired(runs, task, dense_form(method))
-        if len(losses.keys() & dense.keys()) > 1:
-            mean = statistics.mean(losses.values())
-            row([f"`{method}`", len(losses), f"{mean:.4f}", *difference(losses, dense), *difference(losses, own)])
+        found, own = paired(runs, task, method), paired(runs, task, dense_form(method))
+        if len(found.keys() & dense.keys()) > 1:
+            mean = statistics.mean(found.values())
+            row([f"`{method}`", len(found), f"{mean:.4f}", *difference(found, dense), *difference(found, own)])
 
 
 def dense_form(method):

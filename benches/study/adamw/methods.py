@@ -25,6 +25,8 @@ class Method:
     shared: int = 0
     #: Of "gradients" and "local": what makes updates of gradients; of moments.py.
     optimizer: str = "adamw"
+    #: Of "local" with AdamW: whether workers make their first moments of the mean that an exchange led to, as 0/1 Adam does.
+    remakes_momentum: bool = False
 
 
 class Exchange:

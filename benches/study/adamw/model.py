@@ -7,32 +7,9 @@ import torch
 import torch.nn.functional as F
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Of one GPT; the embedding is also the output layer."""
-
-    words: int
-    width: int
-    layers: int
-    heads: int
-    context: int
-
-    def tensors(self):
-        """Name, shape and standard deviation at the beginning of each tensor; None for a scale of ones."""
-        d, behind = self.width, 0.02 / math.sqrt(2 * self.layers)
-        found = [("words", (self.words, d), 0.02), ("places", (self.context, d), 0.02)]
-        for layer in range(self.layers):
-            found += [
-                (f"{layer}.norm1.scale", (d,), None),
-                (f"{layer}.norm1.shift", (d,), 0.0),
-                (f"{layer}.ask", (d, 3 * d), 0.02),
-                (f"{layer}.answer", (d, d), behind),
-                (f"{layer}.norm2.scale", (d,), None),
-                (f"{layer}.norm2.shift", (d,), 0.0),
-                (f"{layer}.widen", (d, 4 * d), 0.02),
-                (f"{layer}.narrow", (4 * d, d), behind),
-            ]
-        return [*found, ("norm.scale", (d,), None), ("norm.shift", (d,), 0.0)]
+class Tensors:
+    """Tensors one behind the other in a flat row for each copy. `tensors()` has the name, the shape, and the standard deviation
+    at the beginning of each; None for a scale of ones."""
 
     def size(self):
         """Parameters of one copy."""
@@ -58,6 +35,34 @@ class Shape:
             start += length
         return found
 
+
+@dataclass(frozen=True)
+class Shape(Tensors):
+    """Of one GPT; the embedding is also the output layer."""
+
+    words: int
+    width: int
+    layers: int
+    heads: int
+    context: int
+
+    def tensors(self):
+        """Of each copy."""
+        d, behind = self.width, 0.02 / math.sqrt(2 * self.layers)
+        found = [("words", (self.words, d), 0.02), ("places", (self.context, d), 0.02)]
+        for layer in range(self.layers):
+            found += [
+                (f"{layer}.norm1.scale", (d,), None),
+                (f"{layer}.norm1.shift", (d,), 0.0),
+                (f"{layer}.ask", (d, 3 * d), 0.02),
+                (f"{layer}.answer", (d, d), behind),
+                (f"{layer}.norm2.scale", (d,), None),
+                (f"{layer}.norm2.shift", (d,), 0.0),
+                (f"{layer}.widen", (d, 4 * d), 0.02),
+                (f"{layer}.narrow", (4 * d, d), behind),
+            ]
+        return [*found, ("norm.scale", (d,), None), ("norm.shift", (d,), 0.0)]
+
     def losses(self, tensors, tokens):
         """The mean loss of each copy on its windows: `tokens` has copies, windows, and one token more than the context."""
         copies, windows, _ = tokens.shape
@@ -82,6 +87,34 @@ class Shape:
         asked, keys, values = (x @ tensors[f"{layer}.ask"]).view(split).permute(2, 0, 3, 1, 4).unbind()
         found = F.scaled_dot_product_attention(asked, keys, values, is_causal=True)
         return found.transpose(1, 2).reshape(copies, all_tokens, d) @ tensors[f"{layer}.answer"]
+
+
+class Adapters(Tensors):
+    """Of a GPT whose own parameters stay as they are: two narrow matrices for each one between embedding and output, whose product
+    is added to it (LoRA, Hu et al., arXiv 2106.09685)."""
+
+    FACTOR = 2
+
+    def __init__(self, shape, whole, rank):
+        self.shape, self.whole, self.rank = shape, whole, rank
+        self.context = shape.context
+        self.names = [name for name, lengths, _ in shape.tensors() if len(lengths) == 2 and name not in ("words", "places")]
+
+    def tensors(self):
+        """Of each copy; the products are zero at the beginning."""
+        lengths = {name: lengths for name, lengths, _ in self.shape.tensors()}
+        found = []
+        for name in self.names:
+            high, wide = lengths[name]
+            found += [(f"{name}.down", (high, self.rank), 1 / math.sqrt(high)), (f"{name}.up", (self.rank, wide), 0.0)]
+        return found
+
+    def losses(self, tensors, tokens):
+        """As those of the whole model."""
+        whole = {name: part.expand(len(tokens), *part.shape[1:]) for name, part in self.shape.views(self.whole[None]).items()}
+        for name in self.names:
+            whole[name] = whole[name] + self.FACTOR * tensors[f"{name}.down"] @ tensors[f"{name}.up"]
+        return self.shape.losses(whole, tokens)
 
 
 class Gradients:

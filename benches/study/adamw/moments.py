@@ -29,6 +29,10 @@ class AdamW:
         """sqrt(v) + epsilon."""
         return self._root_of(self.second)
 
+    def remake_first(self, update):
+        """Puts in the first moment what makes this update."""
+        self.first.copy_(update * self.root()).mul_(1 - self.beta1**self.steps)
+
     def _root_of(self, second):
         return (second / (1 - self.beta2**self.steps)).sqrt_().add_(EPSILON)
 

@@ -25,10 +25,12 @@ TASKS = {
     "shakespeare-0.999": Task("shakespeare", CHARACTERS, batches=1500, windows=8, beta2=0.999),
     # The model of the first task, trained further on another text.
     "fine-tuning": Task("wikitext", CHARACTERS, batches=300, windows=8, begins_from=("shakespeare", 1e-3)),
-    # For two cores: a little more than one pass over the text.
+    # For two cores; with another second moment, and with another first moment of AdamW: a little more than one pass over the text.
     "small": Task("shakespeare", SMALL, batches=600, windows=16),
     "small-0.999": Task("shakespeare", SMALL, batches=600, windows=16, beta2=0.999),
+    "small-0.8": Task("shakespeare", SMALL, batches=600, windows=16, beta1=0.8),
     "small-fine-tuning": Task("wikitext", SMALL, batches=200, windows=16, begins_from=("small", 1.6e-2)),
+    "small-lora": Task("wikitext", SMALL, batches=200, windows=16, begins_from=("small", 1.6e-2), adapters=4),
     # The same by words: a little more than one pass over the text.
     "small-ptb": Task("ptb", SMALL_WORDS, batches=600, windows=16),
     # One pass over the text.
@@ -36,6 +38,7 @@ TASKS = {
     # To see that all of it works.
     "quick": Task("random", TINY, batches=40, windows=2),
     "quick-further": Task("random", TINY, batches=40, windows=2, begins_from=("quick", 1e-3)),
+    "quick-lora": Task("random", TINY, batches=40, windows=2, begins_from=("quick", 1e-3), adapters=2),
 }
 
 # The first is what all others are compared with.
@@ -50,8 +53,12 @@ METHODS = {
     "local2-topk-7%": Method("local", "topk:density=0.07,values=q4", 2),
     "local4-topk-7%": Method("local", "topk:density=0.07,values=q4", 4),
     "local2-topk-3.2%": Method("local", "topk:density=0.032,values=q4", 2),
+    # As many of each tensor.
+    "local4-topk-7%-tensor": Method("local", "topk:density=0.07,values=q4,unit=tensor", 4),
     "local4-efsign": Method("local", "efsign", 4),
     "local8-efsign": Method("local", "efsign", 8),
+    # As in 0/1 Adam.
+    "local4-efsign-momentum": Method("local", "efsign", 4, remakes_momentum=True),
     "local30-sparseloco": Method("local", "topk:density=0.0156,chunk=4096,values=q2,decay=0.95", 30),
     "updates-topk-3.2%": Method("updates", "topk:density=0.032,values=q4"),
     "updates-topk-1.35%": Method("updates", "topk:density=0.0135,values=q4"),
@@ -76,6 +83,7 @@ METHODS = {
     "muon-local8": Method("local", "none", 8, optimizer="muon"),
     "muon-local4-topk-18%": Method("local", "topk:density=0.18,values=q4", 4, optimizer="muon"),
     "muon-local4-topk-7%": Method("local", "topk:density=0.07,values=q4", 4, optimizer="muon"),
+    "muon-local4-topk-7%-tensor": Method("local", "topk:density=0.07,values=q4,unit=tensor", 4, optimizer="muon"),
     "muon-local8-topk-18%": Method("local", "topk:density=0.18,values=q4", 8, optimizer="muon"),
     "muon-local8-efsign": Method("local", "efsign", 8, optimizer="muon"),
     "signum": Method("gradients", "none", optimizer="signum"),

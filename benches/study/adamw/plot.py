@@ -18,8 +18,12 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.lines import Line2D
 
-#: Tokens of a batch of all workers, by task.
-TASKS = {"shakespeare": ("3,199,744 parameters", 4096), "small": ("105,152 parameters", 2048)}
+#: By task, what it is called, the tokens of a batch of all workers, and a loss: a larger one says only that training has begun.
+TASKS = {
+    "shakespeare": ("3,199,744 parameters", 4096, 2.6),
+    "small": ("105,152 parameters", 2048, 2.6),
+    "small-ptb": ("words, 740,992 parameters", 2048, 6.6),
+}
 #: By method, what it is called and its colour.
 METHODS = {
     DENSE: ("AdamW, dense", "black"),
@@ -29,11 +33,9 @@ METHODS = {
     "local8-topk-18%": ("8 steps of AdamW, top-k 18 %", "tab:cyan"),
     "local4-topk-7%": ("4 steps of AdamW, top-k 7 %", "tab:blue"),
     "muon-local4-topk-7%": ("4 steps of Muon, top-k 7 %", "tab:orange"),
+    "muon-local4-topk-7%-tensor": ("4 steps of Muon, top-k 7 % of each tensor", "tab:brown"),
     "demo-3%": ("DeMo, 3 %", "tab:purple"),
 }
-#: A loss that is larger says only that training has begun.
-MOST_LOSS = 2.6
-
 
 def runs(lines, task, method):
     """Those to be drawn, and whether they have seeds of their own."""
@@ -44,22 +46,22 @@ def runs(lines, task, method):
     return [line for key, line in found.items() if key == (rate, TUNING_SEED)], False
 
 
-def course(chosen):
+def course(chosen, most_loss):
     """Batches, and of the losses there the mean, the least and the most."""
     batches = [batch for batch, _ in chosen[0]["validation"]]
     losses = zip(*([loss for _, loss in line["validation"]] for line in chosen), strict=True)
     points = [(batch, statistics.mean(some), min(some), max(some)) for batch, some in zip(batches, losses, strict=True)]
-    return zip(*(point for point in points if point[1] <= MOST_LOSS), strict=True)
+    return zip(*(point for point in points if point[1] <= most_loss), strict=True)
 
 
 def draw(axes, lines, task):
     """A curve for each method, on both axes."""
-    about, tokens = TASKS[task]
+    about, tokens, most_loss = TASKS[task]
     for method, (_, colour) in METHODS.items():
         chosen, is_fresh = runs(lines, task, method)
         if not chosen:
             continue
-        batches, mean, least, most = course(chosen)
+        batches, mean, least, most = course(chosen, most_loss)
         # Every exchange is as long as the others, but for what a codec saves.
         sent = statistics.mean(line["bytes"] / line["batches"] for line in chosen) / WORKERS
         for axis, unit in zip(axes, (tokens, sent), strict=True):
@@ -77,12 +79,12 @@ def main():
     """Makes the picture."""
     lines = read(Path(sys.argv[1]))
     pyplot.rcParams.update({"font.size": 9})
-    figure, axes = pyplot.subplots(len(TASKS), 2, figsize=(9, 7.5), sharey="row")
+    figure, axes = pyplot.subplots(len(TASKS), 2, figsize=(9, 10.5), sharey="row")
     for row, task in zip(axes, TASKS, strict=True):
         draw(row, lines, task)
     handles = [Line2D([], [], color=colour, label=name) for name, colour in METHODS.values()]
     figure.legend(handles=handles, ncols=2, loc="lower center", frameon=False)
-    figure.tight_layout(rect=(0, 0.13, 1, 1))
+    figure.tight_layout(rect=(0, 0.1, 1, 1))
     figure.savefig(sys.argv[2], dpi=110)
 
 

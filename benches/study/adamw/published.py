@@ -24,7 +24,7 @@ class DeMo:
     all workers, where the original's is over those that sent a frequency."""
 
     def __init__(self, training):
-        self.exchange, self.frequencies = training.exchange, Frequencies(training.task.shape, training.device)
+        self.exchange, self.frequencies = training.exchange, Frequencies(training.shape, training.device)
 
     def update(self, grads, rates, batch):
         """What the parameters lose."""
@@ -58,7 +58,7 @@ class OneBitAdam:
     def __init__(self, training):
         self.exchange, self.moments = training.exchange, AdamW(training.agreed, training.task.beta2)
         self.dense = round(self.DENSE * training.task.batches)
-        self.size = training.task.shape.size()
+        self.size = training.shape.size()
 
     def update(self, grads, rates, batch):
         """What the parameters lose."""
@@ -79,7 +79,7 @@ class ZeroOneAdam:
 
     def __init__(self, training):
         self.exchange, self.moments = training.exchange, AdamW(training.agreed, training.task.beta2)
-        self.size = training.task.shape.size()
+        self.size = training.shape.size()
         self.due = 0
 
     def update(self, grads, rates, batch):
@@ -101,7 +101,7 @@ class Projected:
     turn with it, and what the first moment loses joins the residual. Vectors are exchanged densely, under AdamW."""
 
     def __init__(self, training):
-        self.exchange, self.shape, self.beta2 = training.exchange, training.task.shape, training.task.beta2
+        self.exchange, self.shape, self.beta2 = training.exchange, training.shape, training.task.beta2
         self.rank, self.steps = int(training.method.codec.partition("rank=")[2]), 0
         self.residual, self.vectors = torch.zeros_like(training.own), AdamW(training.agreed, self.beta2)
         random = torch.Generator().manual_seed(0)

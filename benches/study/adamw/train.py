@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 from methods import WORKERS, Exchange
-from model import Gradients
-from moments import DECAY, AdamW, AMSGrad, Muon, SharedSecondMoment, Signum
+from model import Adapters, Gradients
+from moments import BETA1, DECAY, AdamW, AMSGrad, Muon, SharedSecondMoment, Signum
 from published import PUBLISHED
 
 EVALUATIONS = 20
@@ -23,9 +23,12 @@ class Task:
     batches: int
     #: Windows of one worker.
     windows: int
+    beta1: float = BETA1
     beta2: float = 0.95
     #: The task whose dense run at this rate is gone on from.
     begins_from: tuple | None = None
+    #: The rank of the adapters that are trained in its place; 0 to train the whole model.
+    adapters: int = 0
 
 
 @dataclass(frozen=True)
@@ -46,9 +49,10 @@ class Training:
 
     def __init__(self, task, method, runs, text, device, threads, begin=None):
         self.task, self.method, self.runs, self.device = task, method, runs, device
-        shape = task.shape
+        self.shape = shape = Adapters(task.shape, begin.to(device), task.adapters) if task.adapters else task.shape
         self.training, self.validation = (part.to(device) for part in text)
-        begins = torch.stack([shape.begin(run.seed) if begin is None else begin for run in runs])
+        is_new = begin is None or task.adapters
+        begins = torch.stack([shape.begin(run.seed) if is_new else begin for run in runs])
         #: What all workers of a run agree on, and what each has.
         self.agreed = begins.to(device)
         self.own = self.agreed.repeat_interleave(WORKERS, 0)
@@ -61,15 +65,17 @@ class Training:
         self.places = torch.stack([self._places(run.seed) for run in runs]).to(device)
         self.moments = PUBLISHED[method.sends](self) if method.sends in PUBLISHED else self._moments()
         self.momentum = torch.zeros_like(self.agreed)
+        #: The sum of the rates of local steps since an exchange.
+        self.passed = torch.zeros_like(self.rates)
         self.losses, self.evaluations = [], []
 
     def _moments(self):
-        shape, beta2 = self.task.shape, self.task.beta2
+        shape, beta1, beta2 = self.shape, self.task.beta1, self.task.beta2
         like = self.agreed if self.method.sends == "gradients" else self.own
         if self.method.shared:
             return SharedSecondMoment(like, shape, beta2, self.method.shared)
         made = {
-            "adamw": lambda: AdamW(like, beta2),
+            "adamw": lambda: AdamW(like, beta2, beta1),
             "amsgrad": lambda: AMSGrad(like, beta2),
             "muon": lambda: Muon(like, shape, beta2),
             "signum": lambda: Signum(like),
@@ -79,7 +85,7 @@ class Training:
     def _places(self, seed):
         """Where the windows of each batch and worker begin: the same for all methods."""
         random = torch.Generator().manual_seed(1000 + seed)
-        most = len(self.training) - self.task.shape.context - 1
+        most = len(self.training) - self.shape.context - 1
         return torch.randint(most, (self.task.batches, WORKERS, self.task.windows), generator=random)
 
     def _factor(self, batch):
@@ -95,7 +101,7 @@ class Training:
         began, batches = time.perf_counter(), self.task.batches
         own = {"gradients": self._by_gradients, "updates": self._by_updates, "local": self._locally}
         step = own.get(self.method.sends, self._as_published)
-        window = torch.arange(self.task.shape.context + 1, device=self.device)
+        window = torch.arange(self.shape.context + 1, device=self.device)
         for batch in range(batches):
             places = self.places[:, batch].reshape(len(self.own), -1, 1)
             self.gradients(self.training[places + window])
@@ -130,6 +136,7 @@ class Training:
         own = rates.repeat_interleave(WORKERS, 0)
         update = self.moments.update(clipped(self.gradients.grads))
         self.own.mul_(1 - own * self.decays).sub_(own * update)
+        self.passed += rates
         if (batch + 1) % self.method.every == 0:
             self._agree(batch)
 
@@ -139,19 +146,22 @@ class Training:
         self.momentum.mul_(momentum).add_(mean)
         self.agreed.sub_(rate * (mean + momentum * self.momentum if momentum else mean))
         self._spread()
+        if self.method.remakes_momentum:
+            self.moments.remake_first((mean / self.passed).repeat_interleave(WORKERS, 0))
+        self.passed.zero_()
 
     def _spread(self):
         self.own.view(len(self.runs), WORKERS, -1).copy_(self.agreed[:, None])
 
     def _validate(self):
         """The loss of what is agreed on, over all of the part that validates."""
-        context = self.task.shape.context
+        context = self.shape.context
         count = (len(self.validation) - 1) // context
         starts = torch.arange(count, device=self.device)[:, None] * context
         windows = self.validation[starts + torch.arange(context + 1, device=self.device)]
-        tensors, total = self.task.shape.views(self.agreed), 0.0
+        tensors, total = self.shape.views(self.agreed), 0.0
         for some in windows.split(128):
-            total = total + len(some) * self.task.shape.losses(tensors, some.expand(len(self.runs), -1, -1))
+            total = total + len(some) * self.shape.losses(tensors, some.expand(len(self.runs), -1, -1))
         return total / count
 
     def _result(self, at, seconds):
@@ -160,7 +170,7 @@ class Training:
         return {
             "rate": self.runs[at].rate,
             "seed": self.runs[at].seed,
-            "parameters": self.task.shape.size(),
+            "parameters": self.shape.size(),
             "batches": self.task.batches,
             "bytes": round(sent),
             "train": round(float(losses.mean()), 5),
