@@ -25,8 +25,9 @@ class Method:
     shared: int = 0
     #: Of "gradients" and "local": what makes updates of gradients; of moments.py.
     optimizer: str = "adamw"
-    #: Of "local" with AdamW: whether workers make their first moments of the mean that an exchange led to, as 0/1 Adam does.
-    remakes_momentum: bool = False
+    #: Of "local" with AdamW: what an exchange does to the moments of workers. "own": nothing; "remade": first moments are made of
+    #: the mean that it led to, as 0/1 Adam does; "first" or "second": that one is averaged, in f32.
+    moments: str = "own"
 
 
 class Exchange:

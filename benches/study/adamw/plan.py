@@ -57,8 +57,7 @@ METHODS = {
     "local4-topk-7%-tensor": Method("local", "topk:density=0.07,values=q4,unit=tensor", 4),
     "local4-efsign": Method("local", "efsign", 4),
     "local8-efsign": Method("local", "efsign", 8),
-    # As in 0/1 Adam.
-    "local4-efsign-momentum": Method("local", "efsign", 4, remakes_momentum=True),
+    "local4-efsign-momentum": Method("local", "efsign", 4, moments="remade"),
     "local30-sparseloco": Method("local", "topk:density=0.0156,chunk=4096,values=q2,decay=0.95", 30),
     "updates-topk-3.2%": Method("updates", "topk:density=0.032,values=q4"),
     "updates-topk-1.35%": Method("updates", "topk:density=0.0135,values=q4"),
@@ -70,6 +69,8 @@ METHODS = {
     "gradients-powersgd": Method("gradients", "powersgd:rank=4"),
     # Local steps without compression: the dense forms of the methods above.
     "local4": Method("local", "none", 4),
+    "local4-first": Method("local", "none", 4, moments="first"),
+    "local4-second": Method("local", "none", 4, moments="second"),
     "local8": Method("local", "none", 8),
     "local16": Method("local", "none", 16),
     "local16-nesterov": Method("local", "none", 16, (0.7, 0.9)),

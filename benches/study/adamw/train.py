@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass
 
 import torch
-from methods import WORKERS, Exchange
+from methods import WORKERS, Exchange, ring
 from model import Adapters, Gradients
 from moments import BETA1, DECAY, AdamW, AMSGrad, Muon, SharedSecondMoment, Signum
 from published import PUBLISHED
@@ -146,9 +146,16 @@ class Training:
         self.momentum.mul_(momentum).add_(mean)
         self.agreed.sub_(rate * (mean + momentum * self.momentum if momentum else mean))
         self._spread()
-        if self.method.remakes_momentum:
+        if self.method.moments == "remade":
             self.moments.remake_first((mean / self.passed).repeat_interleave(WORKERS, 0))
+        elif self.method.moments != "own":
+            self._average(getattr(self.moments, self.method.moments))
         self.passed.zero_()
+
+    def _average(self, moment):
+        workers = moment.view(len(self.runs), WORKERS, -1)
+        workers.copy_(workers.mean(1, keepdim=True))
+        self.exchange.bytes += ring(4 * self.shape.size())
 
     def _spread(self):
         self.own.view(len(self.runs), WORKERS, -1).copy_(self.agreed[:, None])
