@@ -471,9 +471,11 @@ check_gradwire_torch() {
   (cd "$package" && "$venv/bin/python" -m mypy py_src)
   test_hook "$1"
   timeout -k 5 "$torch_seconds" "$venv/bin/python" benches/study/adamw/adamw.py "$1/adamw.jsonl" \
-    --tasks quick-further,quick-lora --rates 2e-3,4e-3,8e-3 \
+    --tasks quick-further --rates 2e-3,4e-3,8e-3 \
     --methods "dense,local2-topk-7%,local4-efsign-momentum,local4-first,shared-topk-3.2%,gradients-powersgd,muon-local4,signum-votes,demo-3%,ef21-sgdm-topk-3.2%,1-bit-adam"
-  benches/study/adamw/report.py "$1/adamw.jsonl" quick-further
+  timeout -k 5 "$torch_seconds" "$venv/bin/python" benches/study/adamw/adamw.py "$1/adamw.jsonl" \
+    --tasks quick-lora --rates 4e-3,8e-3 --methods "dense,local2-topk-7%"
+  benches/study/adamw/report.py "$1/adamw.jsonl" quick-further quick-lora
   (cd "$1" && timeout -k 5 "$torch_seconds" "$venv/bin/torchrun" --nproc-per-node=2 "$package/examples/ddp.py" --steps 60)
   python_venv_on "$venv" "$package/requirements-frameworks.txt"
   (cd "$package" && timeout -k 5 "$torch_seconds" "$venv/bin/python" -m pytest -p no:cacheprovider tests/frameworks)
