@@ -87,7 +87,9 @@ class Optimizers(Runs):
             self.run_all(cells)
 
     def finals(self, task):
-        """Those of the finalists that are not finished, at the rates that were chosen."""
+        """Those of the finalists that are not finished, at the rates that were chosen; none for images, which are screened alone."""
+        if TASKS[task].images:
+            return []
         best = {method: self.best(task, method) for method in FINALISTS}
         cells = [Cell(task, method, best[method].rate, seed) for seed in SEEDS for method in FINALISTS if best[method]]
         return [cell for cell in cells if not self.is_done(cell)]

@@ -48,8 +48,7 @@ def table(runs):
         for method in METHODS:
             if best := runs.best(task, method):
                 row(screened(runs, task, best, dense))
-        if not TASKS[task].images:
-            finals(runs, task)
+        finals(runs, task)
 
 
 def screened(runs, task, cell, dense):

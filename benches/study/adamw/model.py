@@ -26,6 +26,10 @@ class Tensors:
                 parts.append(deviation * torch.randn(math.prod(shape), generator=random))
         return torch.cat(parts)
 
+    def matrices(self):
+        """The names and sides of those between embedding and output."""
+        return {name: sides for name, sides, _ in self.tensors() if len(sides) == 2 and name not in ("words", "places")}
+
     def views(self, flat):
         """The tensors of copies that lie in the rows of `flat`."""
         found, start = {}, 0
@@ -98,21 +102,18 @@ class Adapters(Tensors):
     def __init__(self, shape, whole, rank):
         self.shape, self.whole, self.rank = shape, whole, rank
         self.context = shape.context
-        self.names = [name for name, lengths, _ in shape.tensors() if len(lengths) == 2 and name not in ("words", "places")]
 
     def tensors(self):
         """Of each copy; the products are zero at the beginning."""
-        lengths = {name: lengths for name, lengths, _ in self.shape.tensors()}
         found = []
-        for name in self.names:
-            high, wide = lengths[name]
+        for name, (high, wide) in self.shape.matrices().items():
             found += [(f"{name}.down", (high, self.rank), 1 / math.sqrt(high)), (f"{name}.up", (self.rank, wide), 0.0)]
         return found
 
     def losses(self, tensors, tokens):
         """As those of the whole model."""
         whole = {name: part.expand(len(tokens), *part.shape[1:]) for name, part in self.shape.views(self.whole[None]).items()}
-        for name in self.names:
+        for name in self.shape.matrices():
             whole[name] = whole[name] + self.FACTOR * tensors[f"{name}.down"] @ tensors[f"{name}.up"]
         return self.shape.losses(whole, tokens)
 

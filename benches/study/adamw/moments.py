@@ -110,7 +110,7 @@ class Muon:
 
     def __init__(self, like, shape, beta2):
         self.shape, self.rest, self.average = shape, AdamW(like, beta2), torch.zeros_like(like)
-        self.names = [name for name, lengths, _ in shape.tensors() if len(lengths) == 2 and name not in ("words", "places")]
+        self.names = list(shape.matrices())
 
     def update(self, grads):
         """The sum of a matrix's directions, each of the same length."""

@@ -25,7 +25,7 @@ TASKS = {
     "shakespeare-0.999": Task("shakespeare", CHARACTERS, batches=1500, windows=8, beta2=0.999),
     # The model of the first task, trained further on another text.
     "fine-tuning": Task("wikitext", CHARACTERS, batches=300, windows=8, begins_from=("shakespeare", 1e-3)),
-    # For two cores; with another second moment, and with another first moment of AdamW: a little more than one pass over the text.
+    # For two cores: a little more than one pass over the text. Then the same with other moments of AdamW.
     "small": Task("shakespeare", SMALL, batches=600, windows=16),
     "small-0.999": Task("shakespeare", SMALL, batches=600, windows=16, beta2=0.999),
     "small-0.8": Task("shakespeare", SMALL, batches=600, windows=16, beta1=0.8),

@@ -23,6 +23,7 @@ class Task:
     batches: int
     #: Windows of one worker.
     windows: int
+    #: Of methods whose optimizer is AdamW; others, and what Muon leaves to AdamW, keep 0.9.
     beta1: float = BETA1
     beta2: float = 0.95
     #: The task whose dense run at this rate is gone on from.
