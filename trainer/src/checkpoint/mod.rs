@@ -9,7 +9,8 @@
 //!                           a delayed run, what it has not sent yet; carried: what its model carries beside its
 //!                           parameters
 //!     downlink.safetensors  memory: what a server keeps back of its means, if its downlink has error feedback
-//!     norms.safetensors     norms: of the last frames, which a server's cap goes by, if it has one
+//!     norms.safetensors     norms: of the last frames, which a server's cap goes by, if it has one; norms.1 and
+//!                           so on: those of further fragments
 //!     best.safetensors      params/NAME: those with the smallest validation loss, in a run that may end early; that loss, and
 //!                           after how many steps
 //!     controller.safetensors  memory: the state of what sets the densities, in a run with adapt=gravac, accordion or loss
@@ -65,10 +66,12 @@ pub struct Checkpoint {
     pub gradients: Vec<Vec<f32>>,
     /// The state that the model of each rank carries from step to step beside its parameters, by rank.
     pub carried: Vec<Vec<f32>>,
-    /// The residual that a server keeps of its means, as a saved memory; empty if it keeps none.
+    /// The residual that a server keeps of its means, as a saved memory, or with fragments as a safetensors
+    /// file of that of each; empty if it keeps none.
     pub downlink: Vec<u8>,
-    /// Norms of the last frames, from which a server derives its cap, oldest first; empty without a cap.
-    pub norms: Vec<f64>,
+    /// Norms of the last frames, from which a server derives its cap, oldest first, of each fragment; empty
+    /// without a cap.
+    pub norms: Vec<Vec<f64>>,
     /// The best parameters so far, of a run that may end early.
     pub best: Option<Best>,
     /// The state of the controller that sets the densities; empty if there is none, or it has no state.
@@ -86,7 +89,7 @@ pub(crate) struct Snapshot {
     pub(crate) gradient: Vec<f32>,
     pub(crate) carried: Vec<f32>,
     pub(crate) downlink: Vec<u8>,
-    pub(crate) norms: Vec<f64>,
+    pub(crate) norms: Vec<Vec<f64>>,
     /// From rank 0 alone.
     pub(crate) best: Option<Best>,
     /// From rank 0 alone; all have the same.

@@ -219,13 +219,7 @@ fn local_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
         config.clip_mean.is_some(),
         format!("clip_mean with local_steps = {count}: the mean is one of ways; clip shortens gradients"),
     )?;
-    refuse(config.adapt.is_some(), format!("adapt with local_steps = {count}: controllers judge gradients"))?;
-    let is_cut = config.fragments() > 1;
-    refuse(
-        is_cut && config.transport == TransportKind::Zmq,
-        "fragments with transport = zmq: a worker that comes in has no place between two exchanges",
-    )?;
-    refuse(is_cut && config.downlink.is_some(), "fragments with downlink: a server keeps one memory for it")
+    refuse(config.adapt.is_some(), format!("adapt with local_steps = {count}: controllers judge gradients"))
 }
 
 /// What a run that may end early needs: evaluations, and workers that all know of them.

@@ -90,6 +90,8 @@ struct Run<'a> {
     residual_age: u64,
     /// The step that follows the parameters of this worker.
     next: Option<u64>,
+    /// Whether these parameters were ever here: a file of a worker does not hold them.
+    has_params: bool,
 }
 
 /// Works until the run is over, with settings that may be from a file.
@@ -187,7 +189,16 @@ impl<'a> Run<'a> {
         worker.keep_history();
         let next = keep::take_up(&mut worker, known).map_err(JobError::from)?;
         let (trace, residual_age) = (args.trace.open()?, args.residual_age);
-        Ok(Self { job, worker, place: Place::new(SERVER), keep, trace, residual_age, next })
+        Ok(Self {
+            job,
+            worker,
+            place: Place::new(SERVER),
+            keep,
+            trace,
+            residual_age,
+            next,
+            has_params: false,
+        })
     }
 
     /// Asks, works, and begins again when this worker has lost its place.
@@ -308,14 +319,16 @@ impl<'a> Run<'a> {
             }
         };
         let replica = Replica::from_bytes(state, &self.job.layout)?;
-        self.worker.restore(&replica).map_err(ReplicaError::from)?;
+        let before = self.worker.restore(&replica).map_err(ReplicaError::from)?;
+        let before = self.has_params.then_some(before);
+        self.has_params = true;
         info!(step = notice.step, "let in for step {}", notice.step);
         match self.worker.recall(notice.step) {
             Recalled::Known => {
                 info!(step = notice.step, "the memory is as it was before step {}", notice.step);
                 return Ok(Some(notice));
             }
-            Recalled::Unknown => self.age(&notice),
+            Recalled::Unknown => self.age(&notice, before.as_deref()),
             Recalled::OfOtherRun => self.forget(&notice),
         }
         self.worker.remember(notice.step);
@@ -362,7 +375,7 @@ impl<'a> Run<'a> {
 
     /// Forgets the residual, which belongs to other parameters than the server's.
     fn forget(&mut self, notice: &Notice) {
-        let lost = self.worker.weigh_residual(0.0);
+        let lost = self.worker.weigh_residual(0.0, None);
         warn!(
             lost_norm = lost,
             "the run had other parameters before step {} when this state was written; \
@@ -371,10 +384,10 @@ impl<'a> Run<'a> {
         );
     }
 
-    /// Weighs the residual by how long this worker was away.
-    fn age(&mut self, notice: &Notice) {
+    /// Weighs the residual by how long this worker was away, from when it had the parameters `before`.
+    fn age(&mut self, notice: &Notice, before: Option<&[f32]>) {
         let missed = self.next.map_or(0, |next| next.abs_diff(notice.step));
-        let lost = self.worker.weigh_residual(residual_weight(missed, self.residual_age));
+        let lost = self.worker.weigh_residual(residual_weight(missed, self.residual_age), before);
         if missed > 0 {
             warn!(missed, lost_norm = lost, "{missed} steps away; of the residual, norm {lost:.6} is lost");
         }

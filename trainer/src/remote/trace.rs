@@ -86,9 +86,9 @@ pub(super) fn step(
     step: u64,
 ) -> Result<Result<StepRecord, StepError>, RemoteError> {
     let Some(trace) = trace else { return Ok(worker.step(step)) };
-    let (norm_before, before) = (worker.residual_norm(), worker.sums());
+    let (norm_before, before) = (worker.residual_norm(), worker.sums(step));
     let done = worker.step(step);
-    let after = worker.sums();
+    let after = worker.sums(step);
     let contributors = done.as_ref().map_or(&[][..], |record| record.contributors.as_slice());
     trace.write(&Line {
         step,

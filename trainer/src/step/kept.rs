@@ -26,8 +26,37 @@ pub(super) fn saved(turns: &[Turn<'_>], own: Option<&Own>) -> Vec<u8> {
     let saved = |turn: &Turn<'_>| saved_memory(turn.memory.as_ref(), &turn.fragment.layout);
     let Some(own) = own else { return saved(&turns[0]) };
     let memories: Vec<_> = turns.iter().map(saved).collect();
-    // Lists of numbers with different names always make a file.
-    with_own(&memories, own).expect("what this worker keeps back can be saved")
+    file_of(memories, Some(own))
+}
+
+/// What a server keeps of its means: as a saved memory, or with fragments as a safetensors file of that of
+/// each; empty if it keeps nothing.
+pub(super) fn saved_downlink(turns: &mut [Turn<'_>]) -> Vec<u8> {
+    let saved = |turn: &mut Turn<'_>| {
+        saved_memory(turn.agreement.downlink_memory().as_deref(), &turn.fragment.layout)
+    };
+    let mut memories: Vec<_> = turns.iter_mut().map(saved).collect();
+    match memories.len() {
+        1 => memories.remove(0),
+        _ if memories.iter().all(Vec::is_empty) => Vec::new(),
+        _ => file_of(memories, None),
+    }
+}
+
+/// Puts it back. The error says why it is not of this codec and model.
+pub(super) fn load_downlink(turns: &mut [Turn<'_>], saved: &[u8]) -> Result<(), String> {
+    let load = |turn: &mut Turn<'_>, saved| {
+        load_memory(turn.agreement.downlink_memory(), &turn.fragment.layout, saved)
+    };
+    if turns.len() == 1 || saved.is_empty() {
+        return turns.iter_mut().try_for_each(|turn| load(turn, saved));
+    }
+    let file = SafeTensors::deserialize(saved).map_err(|error| error.to_string())?;
+    for (fragment, turn) in turns.iter_mut().enumerate() {
+        let memory = file.tensor(&name_of_memory(fragment)).map_err(|error| error.to_string())?;
+        load(turn, memory.data())?;
+    }
+    Ok(())
 }
 
 fn bytes(values: &[f32]) -> Vec<u8> {
@@ -65,18 +94,20 @@ pub(super) fn load_edges(mixer: &mut Mixer, me: Rank, saved: &[u8]) -> Result<()
     Ok(())
 }
 
-fn with_own(memories: &[Vec<u8>], own: &Own) -> Result<Vec<u8>, safetensors::SafeTensorError> {
-    let slices: Vec<_> =
-        own.state().into_iter().map(|(name, values)| (name, values.len(), bytes(values))).collect();
-    let mut tensors = Vec::new();
-    for (fragment, memory) in memories.iter().enumerate() {
-        tensors.push((name_of_memory(fragment), TensorView::new(Dtype::U8, vec![memory.len()], memory)?));
-    }
-    for (name, len, bytes) in &slices {
-        tensors.push(((*name).to_owned(), TensorView::new(Dtype::F32, vec![*len], bytes)?));
-    }
-    let steps = HashMap::from([(STEPS.to_owned(), own.steps().to_string())]);
-    safetensors::serialize(tensors, Some(steps))
+/// A safetensors file of the memories of fragments, and of a worker's own state.
+fn file_of(memories: Vec<Vec<u8>>, own: Option<&Own>) -> Vec<u8> {
+    let memories = memories.into_iter().enumerate();
+    let memories = memories.map(|(at, memory)| (name_of_memory(at), Dtype::U8, memory.len(), memory));
+    let state = own.into_iter().flat_map(Own::state);
+    let state = state.map(|(name, values)| (name.to_owned(), Dtype::F32, values.len(), bytes(values)));
+    let parts: Vec<_> = memories.chain(state).collect();
+    let view = |dtype, len, bytes| TensorView::new(dtype, vec![len], bytes);
+    let tensors = parts.iter().map(|(name, dtype, len, bytes)| Ok((name, view(*dtype, *len, bytes)?)));
+    let steps = own.map(|own| HashMap::from([(STEPS.to_owned(), own.steps().to_string())]));
+    let file =
+        tensors.collect::<Result<Vec<_>, _>>().and_then(|tensors| safetensors::serialize(tensors, steps));
+    // Lists of numbers with different names always make a file.
+    file.expect("what is kept back can be saved")
 }
 
 /// Puts it back. The error says why it is not of this codec, optimizer and model.

@@ -174,11 +174,13 @@ impl<'a, T: Transport> Worker<'a, T> {
             self.send(step)?;
         }
         let is_first = is_delayed && step == 0;
-        let mut record = if is_first { StepRecord::without_exchange() } else { self.agree(step)? };
+        let agreed = if is_first { Ok(StepRecord::without_exchange()) } else { self.agree(step) };
+        // Also if nothing was agreed on: what was sent is with the others, or was given back.
         if !is_first {
             self.settle(step);
         }
         self.model.set_params(&self.params);
+        let mut record = agreed?;
         self.average_carried(step)?;
         self.note_decision(&mut record, started);
         if self.rank().0 == 0 {

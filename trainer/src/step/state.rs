@@ -10,7 +10,7 @@ use super::Worker;
 use super::adapt::Steering;
 #[cfg(feature = "zmq")]
 use super::history::{History, Recalled};
-use super::kept::{load, load_edges, load_memory, saved, saved_edges, saved_memory};
+use super::kept::{load, load_downlink, load_edges, saved, saved_downlink, saved_edges};
 #[cfg(feature = "zmq")]
 use super::own::Own;
 use crate::agreement::Agreement;
@@ -24,15 +24,15 @@ impl<T: Transport> Worker<'_, T> {
         Replica::of(&self.params, self.optimizer.as_ref())
     }
 
-    /// Continues from the state of another replica of this layout. This worker's memory stays.
-    pub(crate) fn restore(&mut self, replica: &Replica) -> Result<(), StateError> {
+    /// Continues from the state of another replica of this layout. This worker's memory stays. Returns the
+    /// parameters that it had.
+    pub(crate) fn restore(&mut self, replica: &Replica) -> Result<Vec<f32>, StateError> {
         let Replica { params, optimizer_steps, optimizer } = replica;
         let slices: Vec<_> =
             optimizer.iter().map(|(name, values)| (name.as_str(), values.as_slice())).collect();
         self.optimizer.restore(*optimizer_steps, &slices)?;
-        self.params.copy_from_slice(params);
         self.model.set_params(params);
-        Ok(())
+        Ok(std::mem::replace(&mut self.params, params.clone()))
     }
 
     /// What this worker alone has: its memory, and the state of its own optimizer, or what its edges keep;
@@ -58,12 +58,12 @@ impl<T: Transport> Worker<'_, T> {
     pub(crate) fn snapshot(&mut self) -> Snapshot {
         let is_first = self.rank() == Rank(0);
         let tells = is_first || self.job.config.replicas() > 1;
-        // A server that keeps something for its means has no fragments.
-        let agreement = &mut self.turns[0].agreement;
-        let downlink = agreement.downlink_memory().filter(|_| is_first);
-        let downlink = saved_memory(downlink.as_deref(), &self.job.layout);
+        let downlink = if is_first { saved_downlink(&mut self.turns) } else { Vec::new() };
         let gradient = if self.job.config.is_delayed() { self.grad.clone() } else { Vec::new() };
-        let norms = agreement.norms();
+        let mut norms: Vec<_> = self.turns.iter().map(|turn| turn.agreement.norms()).collect();
+        if norms.iter().all(Vec::is_empty) {
+            norms.clear();
+        }
         let best = self.best.clone().filter(|_| is_first);
         let controller = self.steering.as_ref().filter(|_| is_first).map_or_else(Vec::new, Steering::state);
         let (replica, memory, carried) = (tells.then(|| self.replica()), self.kept(), self.model.carried());
@@ -86,14 +86,15 @@ impl<T: Transport> Worker<'_, T> {
         self.model.carry(checkpoint.carried.get(rank).map_or(&[][..], Vec::as_slice)).map_err(refused)?;
         // The others have none to load it into.
         if rank == 0 {
-            let downlink = self.turns[0].agreement.downlink_memory();
-            load_memory(downlink, &self.job.layout, &checkpoint.downlink).map_err(refused)?;
+            load_downlink(&mut self.turns, &checkpoint.downlink).map_err(refused)?;
         }
-        self.turns[0].agreement.restore_norms(&checkpoint.norms);
+        for (turn, norms) in self.turns.iter_mut().zip(&checkpoint.norms) {
+            turn.agreement.restore_norms(norms);
+        }
         self.best.clone_from(&checkpoint.best);
         let replica = checkpoint.replicas.get(rank).or(checkpoint.replicas.first());
         let replica = replica.ok_or_else(|| refused("no replica".to_owned()))?;
-        self.restore(replica).map_err(|error| refused(error.to_string()))
+        self.restore(replica).map(drop).map_err(|error| refused(error.to_string()))
     }
 
     /// Hash of the parameters.
@@ -122,14 +123,16 @@ pub(crate) struct Sums {
 /// For workers that come and go.
 #[cfg(feature = "zmq")]
 impl<T: Transport> Worker<'_, T> {
-    /// Multiplies this worker's residual by a weight; 0 forgets it, and what its own optimizer has seen.
-    /// Returns the norm that is lost.
-    pub(crate) fn weigh_residual(&mut self, weight: f32) -> f64 {
+    /// Multiplies this worker's residual by a weight, and how far it is from all since it had the parameters
+    /// `before`; without these, it goes where all are. 0 forgets both, and what its own optimizer has seen.
+    /// Returns the norm of the residual that is lost.
+    pub(crate) fn weigh_residual(&mut self, weight: f32, before: Option<&[f32]>) -> f64 {
         if weight == 0.0
             && let Ok(fresh) = Own::of(self.job, &self.params)
         {
             self.own = fresh;
         }
+        self.follow(weight, before);
         if weight == 1.0 {
             return 0.0;
         }
@@ -154,11 +157,12 @@ impl<T: Transport> Worker<'_, T> {
         self.turns.iter_mut().for_each(|turn| turn.agreement.set_patience(patience));
     }
 
-    /// The sums of the last step, and the present residual.
-    pub(crate) fn sums(&self) -> Sums {
+    /// The sums of a step that is done, and the present residual.
+    pub(crate) fn sums(&self, step: u64) -> Sums {
         let sum = |values: &[f32]| values.iter().map(|&value| f64::from(value)).sum();
         let kept = self.memories().map(|memory| sum(memory.residual())).sum();
-        Sums { kept, gradient: sum(&self.grad), mean: sum(&self.mean) }
+        let exchanged = self.turns[self.job.turn(step)].fragment.range.clone();
+        Sums { kept, gradient: sum(&self.grad), mean: sum(&self.mean[exchanged]) }
     }
 
     /// From now on, remembers this worker's residual before the steps to which a server may go back.
@@ -196,7 +200,13 @@ impl<T: Transport> Worker<'_, T> {
         let hash = format!("{:016x}", self.hash());
         let Some(history) = &mut self.history else { return Recalled::Unknown };
         match history.go_back(next_step, &hash).map(|kept| self.keep(&kept)) {
-            Ok(Ok(())) => Recalled::Known,
+            Ok(Ok(())) => {
+                // What was recalled may be from before the answer to the step before.
+                if let Some(step) = next_step.checked_sub(1) {
+                    self.settle(step);
+                }
+                Recalled::Known
+            }
             // It was saved by this worker, so it fits.
             Ok(Err(_)) => Recalled::Unknown,
             Err(unknown) => unknown,

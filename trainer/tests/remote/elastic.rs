@@ -111,8 +111,15 @@ fn a_killed_worker_is_reported_with_what_it_kept_back_and_the_run_goes_on_withou
 
 #[test]
 fn a_worker_that_sleeps_misses_steps_and_gets_the_new_state() {
+    let keys = sleeps(&LONG_RUN);
+    assert!(counts_what_was_there(&keys).is_superset(&BTreeSet::from([3, 4])));
+    sleeps(&[&LONG_RUN[..], &["--local-steps", "2", "--fragments", "2"]].concat());
+}
+
+/// One of three does, for some steps of such a run.
+fn sleeps(run: &[&str]) -> Keys {
     let keys = Keys::new(4);
-    let (mut server, _, mut workers) = scene(&keys, &LONG_RUN, &["--patience", "0.3"], &[1, 2, 3]);
+    let (mut server, _, mut workers) = scene(&keys, run, &["--patience", "0.3"], &[1, 2, 3]);
     server.says("step 20: ");
     workers[2].signal("-STOP");
     server.says("rank 3 is out until it asks again: it missed 4 steps in a row");
@@ -125,7 +132,7 @@ fn a_worker_that_sleeps_misses_steps_and_gets_the_new_state() {
     for worker in workers {
         assert_eq!(worker.hash(), hash);
     }
-    assert!(counts_what_was_there(&keys).is_superset(&BTreeSet::from([3, 4])));
+    keys
 }
 
 #[test]

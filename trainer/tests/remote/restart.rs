@@ -84,6 +84,8 @@ fn a_server_that_is_killed_at_any_step_ends_with_the_same_bits_whatever_is_remem
         ("threshold:value=0.01", &["--optimizer", "adamw"]),
         ("topk:density=0.02", &["--optimizer", "adamw-updates", "--beta2", "0.95"]),
         ("topk:density=0.02", &["--optimizer", "adamw", "--local-steps", "2"]),
+        ("topk:density=0.02", &["--optimizer", "adamw", "--local-steps", "3", "--fragments", "3"]),
+        ("efsign", &["--local-steps", "2", "--fragments", "2", "--outer-momentum", "0.9"]),
         ("qsgd:bits=4", &["--momentum", "0.9"]),
         ("randomk:density=0.05", &[]),
         ("bf16:memory=ef", &["--downlink", "bf16:memory=ef"]),

@@ -25,7 +25,18 @@ pub(crate) fn in_one_process(
     steps: u64,
     (workers, batch): (usize, usize),
 ) -> String {
-    let settings = Settings {
+    let settings = in_process((codec, downlink), optimizer, steps, (workers, batch));
+    run_in_process(&Job::prepare(RunConfig::resolve(&settings).unwrap()).unwrap())
+}
+
+/// The settings of that run.
+fn in_process(
+    (codec, downlink): (&str, &str),
+    optimizer: &str,
+    steps: u64,
+    (workers, batch): (usize, usize),
+) -> Settings {
+    Settings {
         codec: Some(codec.to_owned()),
         downlink: Some(downlink.to_owned()),
         optimizer: Some(word(optimizer)),
@@ -34,9 +45,7 @@ pub(crate) fn in_one_process(
         batch: Some(batch),
         steps: Some(steps),
         ..Settings::default()
-    };
-    let job = Job::prepare(RunConfig::resolve(&settings).unwrap()).unwrap();
-    run_in_process(&job)
+    }
 }
 
 /// The value of a setting that is one word of a few.
@@ -71,6 +80,28 @@ fn a_server_and_three_workers_end_with_the_parameters_of_the_run_in_one_process(
         let (server, endpoint) = serve(&keys, None, &run);
         let workers: Vec<_> = (1..4).map(|rank| join(&keys, &endpoint, rank, &run)).collect();
         let expected = in_one_process((codec, downlink), optimizer, 40, (4, 128));
+        for worker in workers {
+            assert_eq!(worker.hash(), expected, "{codec}");
+        }
+        assert_eq!(server.hash(), expected, "{codec}");
+    }
+}
+
+#[test]
+fn parts_in_turn_over_the_network_end_with_the_parameters_of_the_run_in_one_process() {
+    let keys = Keys::new(3);
+    for (codec, downlink) in [("topk:density=0.05,values=q4", "none"), ("efsign", "efsign")] {
+        let parts = ["--local-steps", "6", "--fragments", "3", "--optimizer", "adamw"];
+        let run = ["--codec", codec, "--downlink", downlink, "--workers", "3", "--batch", "48"];
+        let run = [&run[..], &parts, &["--steps", "20"]].concat();
+        let (server, endpoint) = serve(&keys, None, &run);
+        let workers: Vec<_> = (1..3).map(|rank| join(&keys, &endpoint, rank, &run)).collect();
+        let settings = Settings {
+            local_steps: Some(6),
+            fragments: Some(3),
+            ..in_process((codec, downlink), "adamw", 20, (3, 48))
+        };
+        let expected = run_in_process(&Job::prepare(RunConfig::resolve(&settings).unwrap()).unwrap());
         for worker in workers {
             assert_eq!(worker.hash(), expected, "{codec}");
         }

@@ -58,8 +58,14 @@ fn a_step_in_which_the_server_is_lost_has_a_line_that_says_so() {
 
 #[test]
 fn what_all_workers_sent_is_the_mean_times_their_number_in_every_step() {
+    adds_up(&[]);
+    adds_up(&["--local-steps", "6", "--fragments", "3"]);
+}
+
+fn adds_up(own: &[&str]) {
     let keys = Keys::new(3);
     let run = ["--workers", "3", "--batch", "96", "--steps", "20", "--codec", "topk:density=0.02"];
+    let run = [&run[..], own].concat();
     let path = |rank: usize| keys.folder.path().join(format!("trace{rank}")).display().to_string();
     let paths = [0, 1, 2].map(path);
     let traced = |rank: usize| [&run[..], &["--trace", &paths[rank]]].concat();

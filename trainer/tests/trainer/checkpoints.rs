@@ -116,6 +116,7 @@ fn cases() -> [(&'static str, Change); 62] {
     let fragments_by_server = |settings: &mut Settings| {
         (settings.local_steps, settings.fragments) = (Some(2), Some(2));
         settings.exchange = Some(ExchangeKind::Server);
+        settings.downlink = Some("topk:density=0.05,values=q8".to_owned());
     };
     let updates_by_server = |settings: &mut Settings| {
         settings.optimizer = Some(OptimizerKind::AdamwUpdates);
@@ -638,7 +639,7 @@ fn whole_kit() -> (tempfile::TempDir, Job, Keeper) {
     let folder = tempfile::tempdir().unwrap();
     for made in &mut keeper.checkpoints[..2] {
         // As a server has them.
-        (made.downlink, made.norms) = (made.memories[0].clone(), vec![1.5, 2.5]);
+        (made.downlink, made.norms) = (made.memories[0].clone(), vec![vec![1.5, 2.5], Vec::new()]);
         Store::of_run(folder.path()).write(made, &job.layout).unwrap();
     }
     (folder, job, keeper)

@@ -150,7 +150,6 @@ fn what_does_not_go_with_fragments_is_refused_in_words() {
             Settings { fragments: Some(60), ..given() },
             "fragments = 60: expected at most 4, the tensors of the model",
         ),
-        (Settings { downlink: Some("bf16".to_owned()), ..given() }, "fragments with downlink"),
     ] {
         let message = refused(settings);
         assert!(message.contains(why), "{message}");
