@@ -286,6 +286,11 @@ impl Job {
         Memory::for_plan(&gradwire::plan::Plan::of_rules(&self.rules, &layout), &layout)
     }
 
+    /// Whether anything is exchanged in a step: not in the first one of a delayed run.
+    pub(crate) fn exchanges_in(&self, step: u64) -> bool {
+        step > 0 || !self.config.is_delayed()
+    }
+
     /// The number of the fragment whose mean is applied in a step.
     pub fn turn(&self, step: u64) -> usize {
         let exchange = step.saturating_sub(u64::from(self.config.is_delayed()));

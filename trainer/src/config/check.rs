@@ -334,10 +334,6 @@ fn link_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
 /// Means that are applied one step late.
 fn delay_conflicts(config: &RunConfig) -> Result<(), ConfigError> {
     refuse(
-        config.is_delayed() && config.transport == TransportKind::Zmq,
-        "delayed with transport = zmq: a worker that comes in has no gradient of the step before",
-    )?;
-    refuse(
         config.is_delayed() && config.replicas() > 1,
         "delayed with gossip: gossip makes no mean that could be applied late",
     )

@@ -331,7 +331,7 @@ impl<'a> Run<'a> {
             Recalled::Unknown => self.age(&notice, before.as_deref()),
             Recalled::OfOtherRun => self.forget(&notice),
         }
-        self.worker.remember(notice.step);
+        self.worker.remember(notice.step, None);
         Ok(Some(notice))
     }
 
@@ -339,7 +339,7 @@ impl<'a> Run<'a> {
     fn step(&mut self, step: u64) -> Result<(), RemoteError> {
         let done = trace::step(&mut self.trace, &mut self.worker, step)?;
         if !matches!(done, Err(StepError::Exchange(ExchangeError::Transport(_)))) {
-            self.worker.remember_if_due(step);
+            self.worker.remember_if_due(step, false);
             if self.job.is_checkpoint_due(step) {
                 self.write_down(step)?;
             }

@@ -72,7 +72,7 @@ impl Keep {
             worker: Some(single),
             replicas: Vec::new(),
             memories: vec![worker.kept()],
-            gradients: Vec::new(),
+            gradients: Some(worker.unsent()).filter(|unsent| !unsent.is_empty()).into_iter().collect(),
             carried: Vec::new(),
             downlink: Vec::new(),
             norms: Vec::new(),
@@ -144,10 +144,11 @@ fn remember(
     worker: &mut Worker<'_, ZmqTransport>,
     (path, checkpoint): Known,
 ) -> Result<u64, CheckpointError> {
-    let Checkpoint { steps, worker: single, memories, .. } = checkpoint;
+    let Checkpoint { steps, worker: single, memories, gradients, .. } = checkpoint;
+    gradients.iter().for_each(|unsent| worker.restore_unsent(unsent));
     for kept in memories {
         worker.keep(&kept).map_err(|what| CheckpointError::Foreign { path: path.clone(), what })?;
     }
-    worker.remember_as(steps, single.map(|single| single.params_hash));
+    worker.remember(steps, single.map(|single| single.params_hash));
     Ok(steps)
 }

@@ -93,7 +93,7 @@ pub(super) fn step(
     trace.write(&Line {
         step,
         kept_before: before.kept,
-        gradient: after.gradient,
+        gradient: if worker.is_delayed() { before.gradient } else { after.gradient },
         kept_after: after.kept,
         norm_before,
         norm_after: worker.residual_norm(),

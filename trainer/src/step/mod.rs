@@ -24,8 +24,6 @@ use self::adapt::Steering;
 pub(crate) use self::evaluate::Measured;
 #[cfg(feature = "zmq")]
 pub(crate) use self::history::Recalled;
-#[cfg(feature = "zmq")]
-use self::kept::saved;
 use self::own::Own;
 use self::turn::Turn;
 use crate::adapt::Decided;
@@ -165,18 +163,21 @@ impl<'a, T: Transport> Worker<'a, T> {
         let counted = latents::counts(self.turns[turn].memory.as_ref());
         self.rescale_residual(step);
         let is_delayed = self.job.config.is_delayed();
-        if is_delayed && step > 0 {
-            self.send(step)?;
+        let exchanges = self.job.exchanges_in(step);
+        if is_delayed && exchanges {
+            self.send_late(step)?;
         }
         let (loss, compute) = self.local_gradient(step)?;
         self.observe_loss(step, loss)?;
         if !is_delayed {
             self.send(step)?;
         }
-        let is_first = is_delayed && step == 0;
-        let agreed = if is_first { Ok(StepRecord::without_exchange()) } else { self.agree(step) };
+        // The server may take this frame in, and be gone before it says so.
+        #[cfg(feature = "zmq")]
+        self.remember_if_due(step, true);
+        let agreed = if exchanges { self.agree(step) } else { Ok(StepRecord::without_exchange()) };
         // Also if nothing was agreed on: what was sent is with the others, or was given back.
-        if !is_first {
+        if exchanges {
             self.settle(step);
         }
         self.model.set_params(&self.params);
@@ -282,14 +283,16 @@ impl<'a, T: Transport> Worker<'a, T> {
             Some(decided) => self.send_as(key, decided),
             None => self.send_in(key, self.job.epoch(step)),
         }
-        .map_err(diverged_or_failed)?;
-        // The server may take this frame in, and be gone before it says so.
-        #[cfg(feature = "zmq")]
-        if let Some(history) = &mut self.history {
-            let kept = || saved(&self.turns, self.own.as_ref());
-            history.note_if_due(self.job, step, kept);
-        }
-        Ok(())
+        .map_err(diverged_or_failed)
+    }
+
+    /// Sends what the step before made. If that fails it is not sent again: the memory has it.
+    fn send_late(&mut self, step: u64) -> Result<(), StepError> {
+        self.note_place(step);
+        self.send(step).inspect_err(|_| {
+            self.grad.fill(0.0);
+            self.settle(step);
+        })
     }
 
     /// Sends the gradient as it was decided.

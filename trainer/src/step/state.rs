@@ -9,7 +9,7 @@ use gradwire_transports::{Rank, Transport};
 use super::Worker;
 use super::adapt::Steering;
 #[cfg(feature = "zmq")]
-use super::history::{History, Recalled};
+use super::history::{Had, History, Recalled};
 use super::kept::{load, load_downlink, load_edges, saved, saved_downlink, saved_edges};
 #[cfg(feature = "zmq")]
 use super::own::Own;
@@ -53,13 +53,25 @@ impl<T: Transport> Worker<'_, T> {
         }
     }
 
+    /// In a delayed run, what this worker has not sent yet.
+    pub(crate) fn unsent(&self) -> Vec<f32> {
+        if self.job.config.is_delayed() { self.grad.clone() } else { Vec::new() }
+    }
+
+    /// Restores what [`unsent`](Self::unsent) returned.
+    pub(crate) fn restore_unsent(&mut self, unsent: &[f32]) {
+        if self.job.config.is_delayed() {
+            self.grad.copy_from_slice(unsent);
+        }
+    }
+
     /// Everything on which the next step depends, except what follows from its number. One replica is enough
     /// if they are equal.
     pub(crate) fn snapshot(&mut self) -> Snapshot {
         let is_first = self.rank() == Rank(0);
         let tells = is_first || self.job.config.replicas() > 1;
         let downlink = if is_first { saved_downlink(&mut self.turns) } else { Vec::new() };
-        let gradient = if self.job.config.is_delayed() { self.grad.clone() } else { Vec::new() };
+        let gradient = self.unsent();
         let mut norms: Vec<_> = self.turns.iter().map(|turn| turn.agreement.norms()).collect();
         if norms.iter().all(Vec::is_empty) {
             norms.clear();
@@ -81,7 +93,7 @@ impl<T: Transport> Worker<'_, T> {
         self.reshape_memory(checkpoint.steps).map_err(|error| refused(error.to_string()))?;
         self.keep(checkpoint.memories.get(rank).map_or(&[][..], Vec::as_slice)).map_err(refused)?;
         if let Some(gradient) = checkpoint.gradients.get(rank) {
-            self.grad.copy_from_slice(gradient);
+            self.restore_unsent(gradient);
         }
         self.model.carry(checkpoint.carried.get(rank).map_or(&[][..], Vec::as_slice)).map_err(refused)?;
         // The others have none to load it into.
@@ -123,9 +135,9 @@ pub(crate) struct Sums {
 /// For workers that come and go.
 #[cfg(feature = "zmq")]
 impl<T: Transport> Worker<'_, T> {
-    /// Multiplies this worker's residual by a weight, and how far it is from all since it had the parameters
-    /// `before`; without these, it goes where all are. 0 forgets both, and what its own optimizer has seen.
-    /// Returns the norm of the residual that is lost.
+    /// Multiplies this worker's residual by a weight, what it has not sent yet, and how far it is from all
+    /// since it had the parameters `before`; without these, it goes where all are. 0 forgets all this, and
+    /// what its own optimizer has seen. Returns the norm of the residual that is lost.
     pub(crate) fn weigh_residual(&mut self, weight: f32, before: Option<&[f32]>) -> f64 {
         if weight == 0.0
             && let Ok(fresh) = Own::of(self.job, &self.params)
@@ -133,6 +145,9 @@ impl<T: Transport> Worker<'_, T> {
             self.own = fresh;
         }
         self.follow(weight, before);
+        if self.job.config.is_delayed() {
+            self.grad.iter_mut().for_each(|way| *way *= weight);
+        }
         if weight == 1.0 {
             return 0.0;
         }
@@ -157,6 +172,11 @@ impl<T: Transport> Worker<'_, T> {
         self.turns.iter_mut().for_each(|turn| turn.agreement.set_patience(patience));
     }
 
+    /// Whether a step sends what the one before it made.
+    pub(crate) fn is_delayed(&self) -> bool {
+        self.job.config.is_delayed()
+    }
+
     /// The sums of a step that is done, and the present residual.
     pub(crate) fn sums(&self, step: u64) -> Sums {
         let sum = |values: &[f32]| values.iter().map(|&value| f64::from(value)).sum();
@@ -165,51 +185,58 @@ impl<T: Transport> Worker<'_, T> {
         Sums { kept, gradient: sum(&self.grad), mean: sum(&self.mean[exchanged]) }
     }
 
-    /// From now on, remembers this worker's residual before the steps to which a server may go back.
+    /// From now on, remembers what this worker has before the steps to which a server may go back.
     pub(crate) fn keep_history(&mut self) {
         self.history = Some(History::default());
     }
 
-    /// Records the residual before a step.
-    pub(crate) fn remember(&mut self, next_step: u64) {
-        self.note(next_step, None);
-    }
-
-    /// As [`remember`](Self::remember), of a file that names the parameters that go with it.
-    pub(crate) fn remember_as(&mut self, next_step: u64, params_hash: Option<String>) {
-        self.note(next_step, params_hash);
-    }
-
-    fn note(&mut self, next_step: u64, params_hash: Option<String>) {
-        let kept = self.kept();
+    /// Records what it has before a step; if that comes from a file, with the parameters that it names.
+    pub(crate) fn remember(&mut self, next_step: u64, params_hash: Option<String>) {
+        let had = self.had(false);
         if let Some(history) = &mut self.history {
-            history.note(next_step, kept, params_hash);
+            history.note(next_step, had, params_hash);
         }
     }
 
-    /// Records the residual after a step, if the server makes a checkpoint there.
-    pub(crate) fn remember_if_due(&mut self, step: u64) {
-        if let Some(history) = &mut self.history {
-            let kept = || saved(&self.turns, self.own.as_ref());
-            history.note_if_due(self.job, step, kept);
+    /// Records what it has after a step, if the server makes a checkpoint there; `is_under_way` before the
+    /// answer to what it sent.
+    pub(crate) fn remember_if_due(&mut self, step: u64, is_under_way: bool) {
+        if self.history.is_some() && self.job.is_checkpoint_due(step) {
+            let had = self.had(is_under_way);
+            self.history.iter_mut().for_each(|history| history.note(step + 1, had.clone(), None));
         }
     }
 
-    /// Goes back to the residual before a step, with the present parameters, if it is known.
+    fn had(&self, is_under_way: bool) -> Had {
+        let sent = || match &self.own {
+            Some(Own::Local { sent, .. }) => sent.clone(),
+            _ => Vec::new(),
+        };
+        Had { kept: self.kept(), unsent: self.unsent(), under_way: is_under_way.then(sent) }
+    }
+
+    /// Goes back to what it had before a step, with the present parameters, if that is known.
     pub(crate) fn recall(&mut self, next_step: u64) -> Recalled {
         let hash = format!("{:016x}", self.hash());
         let Some(history) = &mut self.history else { return Recalled::Unknown };
-        match history.go_back(next_step, &hash).map(|kept| self.keep(&kept)) {
-            Ok(Ok(())) => {
-                // What was recalled may be from before the answer to the step before.
-                if let Some(step) = next_step.checked_sub(1) {
-                    self.settle(step);
-                }
-                Recalled::Known
-            }
+        match history.go_back(next_step, &hash).map(|had| self.have(had, next_step)) {
+            Ok(Ok(())) => Recalled::Known,
             // It was saved by this worker, so it fits.
             Ok(Err(_)) => Recalled::Unknown,
             Err(unknown) => unknown,
         }
+    }
+
+    /// Has this again. The answer that was not there is in the present parameters.
+    fn have(&mut self, had: Had, next_step: u64) -> Result<(), String> {
+        self.keep(&had.kept)?;
+        self.restore_unsent(&had.unsent);
+        if let (Some(was), Some(step)) = (had.under_way, next_step.checked_sub(1)) {
+            if let Some(Own::Local { sent, .. }) = &mut self.own {
+                *sent = was;
+            }
+            self.settle(step);
+        }
+        Ok(())
     }
 }

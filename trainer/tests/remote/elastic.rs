@@ -113,7 +113,7 @@ fn a_killed_worker_is_reported_with_what_it_kept_back_and_the_run_goes_on_withou
 fn a_worker_that_sleeps_misses_steps_and_gets_the_new_state() {
     let keys = sleeps(&LONG_RUN);
     assert!(counts_what_was_there(&keys).is_superset(&BTreeSet::from([3, 4])));
-    sleeps(&[&LONG_RUN[..], &["--local-steps", "2", "--fragments", "2"]].concat());
+    sleeps(&[&LONG_RUN[..], &["--local-steps", "2", "--fragments", "2", "--delayed"]].concat());
 }
 
 /// One of three does, for some steps of such a run.

@@ -110,6 +110,8 @@ fn a_worker_and_its_server_that_are_killed_go_on_to_the_same_bits_whatever_is_re
         (&["--codec", "topk:density=0.02", "--optimizer", "adamw-updates"], &[2, 0]),
         (&["--codec", "topk:density=0.02", "--local-steps", "2", "--momentum", "0.9"], &[2, 0]),
         (&["--codec", "topk:density=0.02", "--local-steps", "6", "--fragments", "3"], &[2, 0]),
+        (&["--codec", "topk:density=0.02", "--local-steps", "2", "--delayed"], &[0, 2]),
+        (&["--codec", "efsign", "--local-steps", "6", "--fragments", "3", "--delayed"], &[2, 0]),
     ];
     for (number, (codec, killed)) in cases.into_iter().enumerate() {
         let settings = settings("120", "1", codec);

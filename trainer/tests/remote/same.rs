@@ -90,15 +90,22 @@ fn a_server_and_three_workers_end_with_the_parameters_of_the_run_in_one_process(
 #[test]
 fn parts_in_turn_over_the_network_end_with_the_parameters_of_the_run_in_one_process() {
     let keys = Keys::new(3);
-    for (codec, downlink) in [("topk:density=0.05,values=q4", "none"), ("efsign", "efsign")] {
-        let parts = ["--local-steps", "6", "--fragments", "3", "--optimizer", "adamw"];
+    for (codec, downlink, is_late) in [
+        ("topk:density=0.05,values=q4", "none", false),
+        ("topk:density=0.05,values=q4", "none", true),
+        ("efsign", "efsign", false),
+        ("efsign", "efsign", true),
+    ] {
         let run = ["--codec", codec, "--downlink", downlink, "--workers", "3", "--batch", "48"];
-        let run = [&run[..], &parts, &["--steps", "20"]].concat();
+        let parts = ["--local-steps", "6", "--fragments", "3", "--optimizer", "adamw", "--steps", "20"];
+        let late = is_late.then_some("--delayed");
+        let run: Vec<&str> = run.into_iter().chain(parts).chain(late).collect();
         let (server, endpoint) = serve(&keys, None, &run);
         let workers: Vec<_> = (1..3).map(|rank| join(&keys, &endpoint, rank, &run)).collect();
         let settings = Settings {
             local_steps: Some(6),
             fragments: Some(3),
+            delayed: Some(is_late),
             ..in_process((codec, downlink), "adamw", 20, (3, 48))
         };
         let expected = run_in_process(&Job::prepare(RunConfig::resolve(&settings).unwrap()).unwrap());
