@@ -339,11 +339,7 @@ impl<'a> Run<'a> {
                 self.roll.dismiss("the server ends, and may continue later");
             }
             let is_last = step + 1 == self.job.steps;
-            let members = self.worker.transport().membership().ranks.clone();
-            // The first step of a delayed run exchanges nothing, so nobody has missed it.
-            let are_in =
-                if self.job.exchanges_in(step) { record.contributors.as_slice() } else { members.as_slice() };
-            self.close((tag, are_in), (step + 1, is_last))?;
+            self.close((tag, record.contributors.as_slice()), (step + 1, is_last))?;
             if self.worker.evaluates(step) {
                 record.evaluation = self.worker.evaluate(Part::Valid, true)?.complete();
             }
