@@ -22,7 +22,7 @@ sys.dont_write_bytecode = True
 
 import optimizers_report
 import report
-from optimizers_cells import FINALISTS, METHODS, SEEDS, TASKS, TUNING_SEED, Cell
+from optimizers_cells import FINALISTS, FINALISTS_OF_IMAGES, METHODS, SEEDS, SEEDS_OF_IMAGES, TASKS, TUNING_SEED, Cell
 from runs import Runs
 
 
@@ -87,11 +87,10 @@ class Optimizers(Runs):
             self.run_all(cells)
 
     def finals(self, task):
-        """Those of the finalists that are not finished, at the rates that were chosen; none for images, which are screened alone."""
-        if TASKS[task].images:
-            return []
-        best = {method: self.best(task, method) for method in FINALISTS}
-        cells = [Cell(task, method, best[method].rate, seed) for seed in SEEDS for method in FINALISTS if best[method]]
+        """Those of the finalists that are not finished, at the rates that were chosen."""
+        methods, seeds = (FINALISTS_OF_IMAGES, SEEDS_OF_IMAGES) if TASKS[task].images else (FINALISTS, SEEDS)
+        best = {method: self.best(task, method) for method in methods}
+        cells = [Cell(task, method, best[method].rate, seed) for seed in seeds for method in methods if best[method]]
         return [cell for cell in cells if not self.is_done(cell)]
 
 

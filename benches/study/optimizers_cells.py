@@ -145,5 +145,6 @@ class Cell:
 # Rates are chosen with this seed, which is not one of those that are reported.
 TUNING_SEED = 0
 SEEDS = range(11, 19)
-# Methods that are trained with the seeds that are reported, at their best rate.
+# Methods that are trained with the seeds that are reported, at their best rate; on images, those with three seeds.
 FINALISTS = ["dense", "local4-topk-7%", "local4-topk-18%", "muon", "muon-local4-topk-7%", "muon-local4-topk-18%"]
+FINALISTS_OF_IMAGES, SEEDS_OF_IMAGES = ["dense", "local4-topk-7%"], SEEDS[:3]

@@ -99,13 +99,20 @@ def finals(runs, task):
     if not dense:
         return
     print("", f"{task}, fresh seeds", "", sep="\n")
-    upper = "upper end of the one-sided 95 % interval"
-    head(["method", "seeds", "validation loss", "to dense AdamW, paired", upper, "to its optimizer's dense form", upper])
+    is_of_images = TASKS[task].images
+    end = f"{'lower' if is_of_images else 'upper'} end of the one-sided 95 % interval"
+    measures = ["test accuracy", "points to dense, paired"] if is_of_images else ["validation loss", "to dense AdamW, paired"]
+    own = [] if is_of_images else ["to its optimizer's dense form", end]
+    head(["method", "seeds", *measures, end, *own])
     for method in METHODS:
-        found, own = paired(runs, task, method), paired(runs, task, dense_form(method))
-        if len(found.keys() & dense.keys()) > 1:
-            mean = statistics.mean(found.values())
-            row([f"`{method}`", len(found), f"{mean:.4f}", *difference(found, dense), *difference(found, own)])
+        found, mean = paired(runs, task, method), statistics.mean
+        if len(found.keys() & dense.keys()) < 2:
+            continue
+        if is_of_images:
+            row([f"`{method}`", len(found), f"{1 - mean(found.values()):.1%}", *points(found, dense)])
+        else:
+            of_own = difference(found, paired(runs, task, dense_form(method)))
+            row([f"`{method}`", len(found), f"{mean(found.values()):.4f}", *difference(found, dense), *of_own])
 
 
 def dense_form(method):
@@ -116,10 +123,20 @@ def dense_form(method):
 
 def difference(losses, others):
     """The mean of the paired differences, and the upper end of its interval."""
-    shared = sorted(losses.keys() & others.keys())
-    differences = [losses[seed] / others[seed] - 1 for seed in shared]
-    mean, error = statistics.mean(differences), statistics.stdev(differences) / math.sqrt(len(shared))
-    return f"{mean:+.2%}", f"{mean + T[len(shared) - 1] * error:+.2%}"
+    mean, reach = interval([losses[seed] / others[seed] - 1 for seed in losses.keys() & others.keys()])
+    return f"{mean:+.2%}", f"{mean + reach:+.2%}"
+
+
+def points(errors, others):
+    """The mean of the paired differences of accuracies, and the lower end of its interval."""
+    mean, reach = interval([100 * (others[seed] - errors[seed]) for seed in errors.keys() & others.keys()])
+    return f"{mean:+.1f}", f"{mean - reach:+.1f}"
+
+
+def interval(differences):
+    """Their mean, and how far from it the end of the one-sided 95 % interval is."""
+    error = statistics.stdev(differences) / math.sqrt(len(differences))
+    return statistics.mean(differences), T[len(differences) - 1] * error
 
 
 def paired(runs, task, method):

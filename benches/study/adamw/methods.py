@@ -28,12 +28,14 @@ class Method:
     #: Of "local" with AdamW: what an exchange does to the moments of workers. "own": nothing; "remade": first moments are made of
     #: the mean that it led to, as 0/1 Adam does; "first" or "second": that one is averaged, in f32.
     moments: str = "own"
+    #: Whether one worker is the server of the others: it sends the mean as a frame of the codec, and keeps back what that lacks.
+    by_server: bool = False
 
 
 class Exchange:
     """The mean over the workers of each run, by the frames of a codec, and the bytes that a rank sends for it."""
 
-    def __init__(self, spelling, shape, runs, seeds, threads):
+    def __init__(self, spelling, shape, runs, seeds, threads, by_server=False):
         self.is_dense = spelling == "none"
         self.size = shape.size()
         self.bytes = np.zeros(runs)
@@ -51,6 +53,7 @@ class Exchange:
         self._memories = [
             [gradwire.Memory(self._codec, self._layout) if memories else None for _ in range(WORKERS)] for _ in range(runs)
         ]
+        self._server = [gradwire.Memory(self._codec, self._layout) for _ in range(runs)] if by_server else None
 
     def mean(self, rows, step):
         """Of the rows, WORKERS for each run: the mean of each run."""
@@ -82,8 +85,16 @@ class Exchange:
         for frame in frames:
             gradwire.add(frame, mean, layout=self._layout)
         mean /= WORKERS
+        sent = sum(map(len, frames)) / WORKERS
+        if self._server is not None:
+            told = {"memory": self._server[run], "step": step, "seed": self._seeds[run], "rank": 0}
+            back = self._codec.encode(mean.copy(), self._layout, **told)
+            mean[:] = 0
+            gradwire.add(back, mean, layout=self._layout)
+            # All but the server send it a frame, and it sends one to each: the mean of all ranks.
+            sent = (sent + len(back)) / WORKERS
         # All-gather: a rank sends, on average, one frame to each other.
-        self.bytes[run] += (WORKERS - 1) * sum(map(len, frames)) / WORKERS
+        self.bytes[run] += (WORKERS - 1) * sent
 
     def _linear(self, run, values, mean, step):
         if not np.isfinite(values).all():

@@ -22,12 +22,13 @@ from matplotlib.lines import Line2D
 TASKS = {
     "shakespeare": ("3,199,744 parameters", 4096, 2.6),
     "small": ("105,152 parameters", 2048, 2.6),
-    "small-ptb": ("words, 740,992 parameters", 2048, 6.6),
+    "small-ptb": ("words, 740,992 parameters", 2048, 7.0),
 }
 #: By method, what it is called and its colour.
 METHODS = {
     DENSE: ("AdamW, dense", "black"),
     "muon": ("Muon, dense", "grey"),
+    "local30-nesterov": ("DiLoCo: 30 steps, outer momentum, f32", "tab:olive"),
     "local30-nesterov-qsgd": ("DiLoCo: 30 steps, outer momentum, QSGD", "tab:green"),
     "local30-sparseloco": ("SparseLoCo's settings: 30 steps, 1.56 %", "tab:red"),
     "local8-topk-18%": ("8 steps of AdamW, top-k 18 %", "tab:cyan"),

@@ -58,7 +58,7 @@ class Training:
         self.agreed = begins.to(device)
         self.own = self.agreed.repeat_interleave(WORKERS, 0)
         self.gradients = Gradients(shape, self.own, task.windows)
-        self.exchange = Exchange(method.codec, shape, len(runs), [run.seed for run in runs], threads)
+        self.exchange = Exchange(method.codec, shape, len(runs), [run.seed for run in runs], threads, method.by_server)
         # Of matrices alone.
         decays = [torch.full((math.prod(lengths),), DECAY * (len(lengths) > 1)) for _, lengths, _ in shape.tensors()]
         self.decays = torch.cat(decays).to(device)
