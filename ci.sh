@@ -472,7 +472,7 @@ check_gradwire_torch() {
   test_hook "$1"
   timeout -k 5 "$torch_seconds" "$venv/bin/python" benches/study/adamw/adamw.py "$1/adamw.jsonl" \
     --tasks quick-further --rates 2e-3,4e-3,8e-3 \
-    --methods "dense,local2-topk-7%,local2-efsign-momentum-server,local4-first,shared-topk-3.2%,gradients-powersgd,muon-local4,signum-votes,demo-3%,ef21-sgdm-topk-3.2%,1-bit-adam"
+    --methods "dense,local2-topk-7%,local2-efsign-momentum-server,local4-first,local30-streaming,shared-topk-3.2%,gradients-powersgd,muon-local4,signum-votes,demo-3%,ef21-sgdm-topk-3.2%,1-bit-adam"
   timeout -k 5 "$torch_seconds" "$venv/bin/python" benches/study/adamw/adamw.py "$1/adamw.jsonl" \
     --tasks quick-lora --rates 4e-3,8e-3 --methods "dense,local2-topk-7%"
   benches/study/adamw/report.py "$1/adamw.jsonl" quick-further quick-lora

@@ -30,6 +30,9 @@ class Method:
     moments: str = "own"
     #: Whether one worker is the server of the others: it sends the mean as a frame of the codec, and keeps back what that lacks.
     by_server: bool = False
+    #: Of "local": parts of the model that are exchanged in turn, each once in `every` batches, and each on its way until the turn
+    #: of the next, as in Streaming DiLoCo; 0 to exchange the whole at once, without a delay.
+    fragments: int = 0
 
 
 class Exchange:

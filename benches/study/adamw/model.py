@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from gradwire.torch._fragments import cut
 
 
 class Tensors:
@@ -38,6 +39,30 @@ class Tensors:
             found[name] = flat[:, start : start + length].view(len(flat), *shape)
             start += length
         return found
+
+
+@dataclass(frozen=True)
+class Part(Tensors):
+    """Some neighbouring tensors of another."""
+
+    some: tuple
+    columns: slice
+
+    def tensors(self):
+        """Of each copy."""
+        return self.some
+
+
+def parts_of(shape, count):
+    """So many parts of nearly equal size, as `LocalSteps` cuts them."""
+    found, start = [], 0
+    tensors = {name: (name, lengths, deviation) for name, lengths, deviation in shape.tensors()}
+    for names in cut({name: math.prod(lengths) for name, lengths, _ in tensors.values()}, count):
+        some = tuple(tensors[name] for name in names)
+        end = start + sum(math.prod(lengths) for _, lengths, _ in some)
+        found.append(Part(some, slice(start, end)))
+        start = end
+    return found
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ METHODS = {
     "muon": ("Muon, dense", "grey"),
     "local30-nesterov": ("DiLoCo: 30 steps, outer momentum, f32", "tab:olive"),
     "local30-nesterov-qsgd": ("DiLoCo: 30 steps, outer momentum, QSGD", "tab:green"),
+    "local30-streaming": ("Streaming DiLoCo: three parts in turn, QSGD", "tab:pink"),
     "local30-sparseloco": ("SparseLoCo's settings: 30 steps, 1.56 %", "tab:red"),
     "local8-topk-18%": ("8 steps of AdamW, top-k 18 %", "tab:cyan"),
     "local4-topk-7%": ("4 steps of AdamW, top-k 7 %", "tab:blue"),
@@ -80,12 +81,12 @@ def main():
     """Makes the picture."""
     lines = read(Path(sys.argv[1]))
     pyplot.rcParams.update({"font.size": 9})
-    figure, axes = pyplot.subplots(len(TASKS), 2, figsize=(9, 10.5), sharey="row")
+    figure, axes = pyplot.subplots(len(TASKS), 2, figsize=(9, 10.8), sharey="row")
     for row, task in zip(axes, TASKS, strict=True):
         draw(row, lines, task)
     handles = [Line2D([], [], color=colour, label=name) for name, colour in METHODS.values()]
     figure.legend(handles=handles, ncols=2, loc="lower center", frameon=False)
-    figure.tight_layout(rect=(0, 0.1, 1, 1))
+    figure.tight_layout(rect=(0, 0.13, 1, 1))
     figure.savefig(sys.argv[2], dpi=110)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from methods import WORKERS, Exchange, ring
-from model import Adapters, Gradients
+from model import Adapters, Gradients, parts_of
 from moments import BETA1, DECAY, AdamW, AMSGrad, Muon, SharedSecondMoment, Signum
 from published import PUBLISHED
 
@@ -58,7 +58,15 @@ class Training:
         self.agreed = begins.to(device)
         self.own = self.agreed.repeat_interleave(WORKERS, 0)
         self.gradients = Gradients(shape, self.own, task.windows)
-        self.exchange = Exchange(method.codec, shape, len(runs), [run.seed for run in runs], threads, method.by_server)
+        seeds = [run.seed for run in runs]
+        self.exchange = Exchange(method.codec, shape, len(runs), seeds, threads, method.by_server)
+        #: Parts that are exchanged in turn, each with an exchange of its own; and the one on its way: its columns, the mean, and
+        #: where workers were.
+        self.parts = [
+            (part.columns, Exchange(method.codec, part, len(runs), seeds, threads))
+            for part in (parts_of(shape, method.fragments) if method.fragments else ())
+        ]
+        self.under_way = None
         # Of matrices alone.
         decays = [torch.full((math.prod(lengths),), DECAY * (len(lengths) > 1)) for _, lengths, _ in shape.tensors()]
         self.decays = torch.cat(decays).to(device)
@@ -110,7 +118,7 @@ class Training:
             step(batch, self.rates * self._factor(batch))
             if (batch + 1) % (batches // EVALUATIONS) == 0:
                 self.evaluations.append((batch + 1, self._validate()))
-        if self.method.sends == "local" and batches % self.method.every:
+        if self.method.sends == "local" and not self.parts and batches % self.method.every:
             self._agree(batches)
             self.evaluations[-1] = (batches, self._validate())
         return [self._result(at, time.perf_counter() - began) for at in range(len(self.runs))], self.agreed
@@ -138,8 +146,27 @@ class Training:
         update = self.moments.update(clipped(self.gradients.grads))
         self.own.mul_(1 - own * self.decays).sub_(own * update)
         self.passed += rates
-        if (batch + 1) % self.method.every == 0:
+        if self.parts:
+            turn, is_due = divmod(batch + 1, self.method.every // len(self.parts))
+            if is_due == 0:
+                self._take_turn(turn - 1, batch)
+        elif (batch + 1) % self.method.every == 0:
             self._agree(batch)
+
+    def _take_turn(self, turn, batch):
+        """What was on its way arrives, and the next part leaves."""
+        if self.under_way is not None:
+            self._arrive(*self.under_way)
+        columns, exchange = self.parts[turn % len(self.parts)]
+        sent = self.own[:, columns].clone()
+        mean = exchange.mean(self.agreed[:, columns].repeat_interleave(WORKERS, 0) - sent, batch)
+        self.under_way = columns, mean, sent
+
+    def _arrive(self, columns, mean, sent):
+        rate, momentum = self.method.outer
+        velocity = self.momentum[:, columns].mul_(momentum).add_(mean)
+        self.agreed[:, columns].sub_(rate * (mean + momentum * velocity))
+        self.own[:, columns].add_(self.agreed[:, columns].repeat_interleave(WORKERS, 0) - sent)
 
     def _agree(self, batch):
         rate, momentum = self.method.outer
@@ -173,7 +200,8 @@ class Training:
         return total / count
 
     def _result(self, at, seconds):
-        sent = float(self.exchange.bytes[at]) + (self.moments.sent if self.method.shared else 0)
+        exchanges = [self.exchange, *(exchange for _, exchange in self.parts)]
+        sent = sum(float(exchange.bytes[at]) for exchange in exchanges) + (self.moments.sent if self.method.shared else 0)
         losses = torch.stack(self.losses)[-LAST:, at]
         return {
             "rate": self.runs[at].rate,
