@@ -31,6 +31,11 @@ impl Fragment {
     }
 }
 
+/// What a file calls the part of `what` that is of a fragment; the first alone has no number.
+pub(crate) fn named(what: &str, fragment: usize) -> String {
+    if fragment == 0 { what.to_owned() } else { format!("{what}.{fragment}") }
+}
+
 /// Where each of `count` runs of these sizes ends.
 fn ends(sizes: &[usize], count: usize) -> Vec<usize> {
     let (mut ends, mut first, mut size, mut left) = (Vec::new(), 0, 0, sizes.iter().sum::<usize>());

@@ -89,15 +89,20 @@ class Exchange:
             gradwire.add(frame, mean, layout=self._layout)
         mean /= WORKERS
         sent = sum(map(len, frames)) / WORKERS
-        if self._server is not None:
-            told = {"memory": self._server[run], "step": step, "seed": self._seeds[run], "rank": 0}
-            back = self._codec.encode(mean.copy(), self._layout, **told)
-            mean[:] = 0
-            gradwire.add(back, mean, layout=self._layout)
-            # All but the server send it a frame, and it sends one to each: the mean of all ranks.
-            sent = (sent + len(back)) / WORKERS
-        # All-gather: a rank sends, on average, one frame to each other.
-        self.bytes[run] += (WORKERS - 1) * sent
+        if self._server is None:
+            # All-gather: a rank sends, on average, one frame to each other.
+            self.bytes[run] += (WORKERS - 1) * sent
+        else:
+            # All others send the server a frame, and it sends one to each of them; of this, the mean over all ranks.
+            self.bytes[run] += (WORKERS - 1) * (sent + self._sent_back(run, mean, step)) / WORKERS
+
+    def _sent_back(self, run, mean, step):
+        """Makes the mean what a server sends of it, in a frame of so many bytes."""
+        told = {"memory": self._server[run], "step": step, "seed": self._seeds[run], "rank": 0}
+        back = self._codec.encode(mean.copy(), self._layout, **told)
+        mean[:] = 0
+        gradwire.add(back, mean, layout=self._layout)
+        return len(back)
 
     def _linear(self, run, values, mean, step):
         if not np.isfinite(values).all():

@@ -61,7 +61,6 @@ METHODS = {
     "local2-efsign-momentum": Method("local", "efsign", 2, moments="remade"),
     "local4-efsign-momentum": Method("local", "efsign", 4, moments="remade"),
     "local2-efsign-momentum-server": Method("local", "efsign", 2, moments="remade", by_server=True),
-    "local4-efsign-momentum-server": Method("local", "efsign", 4, moments="remade", by_server=True),
     "local30-streaming": Method("local", "qsgd:bits=4", 30, (0.7, 0.9), fragments=3),
     "local30-sparseloco": Method("local", "topk:density=0.0156,chunk=4096,values=q2,decay=0.95", 30),
     "updates-topk-3.2%": Method("updates", "topk:density=0.032,values=q4"),

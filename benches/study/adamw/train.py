@@ -163,16 +163,18 @@ class Training:
         self.under_way = columns, mean, sent
 
     def _arrive(self, columns, mean, sent):
-        rate, momentum = self.method.outer
-        velocity = self.momentum[:, columns].mul_(momentum).add_(mean)
-        self.agreed[:, columns].sub_(rate * (mean + momentum * velocity))
+        self._step_outside(columns, mean)
         self.own[:, columns].add_(self.agreed[:, columns].repeat_interleave(WORKERS, 0) - sent)
 
-    def _agree(self, batch):
+    def _step_outside(self, columns, mean):
+        """The outer step, by a mean of differences."""
         rate, momentum = self.method.outer
+        velocity = self.momentum[:, columns].mul_(momentum).add_(mean)
+        self.agreed[:, columns].sub_(rate * (mean + momentum * velocity if momentum else mean))
+
+    def _agree(self, batch):
         mean = self.exchange.mean(self.agreed.repeat_interleave(WORKERS, 0) - self.own, batch)
-        self.momentum.mul_(momentum).add_(mean)
-        self.agreed.sub_(rate * (mean + momentum * self.momentum if momentum else mean))
+        self._step_outside(slice(None), mean)
         self._spread()
         if self.method.moments == "remade":
             self.moments.remake_first((mean / self.passed).repeat_interleave(WORKERS, 0))

@@ -145,10 +145,10 @@ fn remember(
     (path, checkpoint): Known,
 ) -> Result<u64, CheckpointError> {
     let Checkpoint { steps, worker: single, memories, gradients, .. } = checkpoint;
-    gradients.iter().for_each(|unsent| worker.restore_unsent(unsent));
     for kept in memories {
         worker.keep(&kept).map_err(|what| CheckpointError::Foreign { path: path.clone(), what })?;
     }
+    gradients.iter().for_each(|unsent| worker.restore_unsent(unsent));
     worker.remember(steps, single.map(|single| single.params_hash));
     Ok(steps)
 }

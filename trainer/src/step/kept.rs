@@ -10,15 +10,11 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use super::own::Own;
 use super::turn::Turn;
+use crate::fragments::named;
 
 /// Names in the file of a worker with an optimizer of its own, beside those of the optimizer's state.
 const MEMORY: &str = "memory";
 const STEPS: &str = "steps";
-
-/// The name of the memory of a fragment in that file.
-fn name_of_memory(fragment: usize) -> String {
-    if fragment == 0 { MEMORY.to_owned() } else { format!("{MEMORY}.{fragment}") }
-}
 
 /// The memory alone as a saved memory of FORMAT.md; with a state of its own, a safetensors file that holds
 /// both.
@@ -45,15 +41,24 @@ pub(super) fn saved_downlink(turns: &mut [Turn<'_>]) -> Vec<u8> {
 
 /// Puts it back. The error says why it is not of this codec and model.
 pub(super) fn load_downlink(turns: &mut [Turn<'_>], saved: &[u8]) -> Result<(), String> {
-    let load = |turn: &mut Turn<'_>, saved| {
+    let load = |turn: &mut Turn<'_>, saved: &[u8]| {
         load_memory(turn.agreement.downlink_memory(), &turn.fragment.layout, saved)
     };
     if turns.len() == 1 || saved.is_empty() {
         return turns.iter_mut().try_for_each(|turn| load(turn, saved));
     }
     let file = SafeTensors::deserialize(saved).map_err(|error| error.to_string())?;
+    load_each(turns, &file, load)
+}
+
+/// Loads the memory of each fragment from such a file.
+fn load_each(
+    turns: &mut [Turn<'_>],
+    file: &SafeTensors<'_>,
+    load: impl Fn(&mut Turn<'_>, &[u8]) -> Result<(), String>,
+) -> Result<(), String> {
     for (fragment, turn) in turns.iter_mut().enumerate() {
-        let memory = file.tensor(&name_of_memory(fragment)).map_err(|error| error.to_string())?;
+        let memory = file.tensor(&named(MEMORY, fragment)).map_err(|error| error.to_string())?;
         load(turn, memory.data())?;
     }
     Ok(())
@@ -97,7 +102,7 @@ pub(super) fn load_edges(mixer: &mut Mixer, me: Rank, saved: &[u8]) -> Result<()
 /// A safetensors file of the memories of fragments, and of a worker's own state.
 fn file_of(memories: Vec<Vec<u8>>, own: Option<&Own>) -> Vec<u8> {
     let memories = memories.into_iter().enumerate();
-    let memories = memories.map(|(at, memory)| (name_of_memory(at), Dtype::U8, memory.len(), memory));
+    let memories = memories.map(|(at, memory)| (named(MEMORY, at), Dtype::U8, memory.len(), memory));
     let state = own.into_iter().flat_map(Own::state);
     let state = state.map(|(name, values)| (name.to_owned(), Dtype::F32, values.len(), bytes(values)));
     let parts: Vec<_> = memories.chain(state).collect();
@@ -112,13 +117,14 @@ fn file_of(memories: Vec<Vec<u8>>, own: Option<&Own>) -> Vec<u8> {
 
 /// Puts it back. The error says why it is not of this codec, optimizer and model.
 pub(super) fn load(turns: &mut [Turn<'_>], own: Option<&mut Own>, saved: &[u8]) -> Result<(), String> {
-    let load = |turn: &mut Turn<'_>, saved| load_memory(turn.memory.as_mut(), &turn.fragment.layout, saved);
+    let load =
+        |turn: &mut Turn<'_>, saved: &[u8]| load_memory(turn.memory.as_mut(), &turn.fragment.layout, saved);
     let Some(own) = own else { return load(&mut turns[0], saved) };
     let (_, header) = SafeTensors::read_metadata(saved).map_err(|error| error.to_string())?;
     let steps = header.metadata().as_ref().and_then(|metadata| metadata.get(STEPS)?.parse().ok());
     let steps = steps.ok_or("it does not say how many gradients its optimizer has seen")?;
     let file = SafeTensors::deserialize(saved).map_err(|error| error.to_string())?;
-    let names: Vec<_> = (0..turns.len()).map(name_of_memory).collect();
+    let names: Vec<_> = (0..turns.len()).map(|fragment| named(MEMORY, fragment)).collect();
     let mut slices = Vec::new();
     for (name, tensor) in file.tensors() {
         if !names.contains(&name) {
@@ -126,9 +132,7 @@ pub(super) fn load(turns: &mut [Turn<'_>], own: Option<&mut Own>, saved: &[u8]) 
         }
     }
     let slices: Vec<_> = slices.iter().map(|(name, values)| (name.as_str(), values.as_slice())).collect();
-    for (turn, name) in turns.iter_mut().zip(&names) {
-        load(turn, file.tensor(name).map_err(|error| error.to_string())?.data())?;
-    }
+    load_each(turns, &file, load)?;
     own.restore(steps, &slices).map_err(|error| error.to_string())
 }
 

@@ -192,27 +192,27 @@ impl<T: Transport> Worker<'_, T> {
 
     /// Records what it has before a step; if that comes from a file, with the parameters that it names.
     pub(crate) fn remember(&mut self, next_step: u64, params_hash: Option<String>) {
-        let had = self.had(false);
-        if let Some(history) = &mut self.history {
-            history.note(next_step, had, params_hash);
-        }
+        self.note(next_step, false, params_hash);
     }
 
     /// Records what it has after a step, if the server makes a checkpoint there; `is_under_way` before the
     /// answer to what it sent.
     pub(crate) fn remember_if_due(&mut self, step: u64, is_under_way: bool) {
-        if self.history.is_some() && self.job.is_checkpoint_due(step) {
-            let had = self.had(is_under_way);
-            self.history.iter_mut().for_each(|history| history.note(step + 1, had.clone(), None));
+        if self.job.is_checkpoint_due(step) {
+            self.note(step + 1, is_under_way, None);
         }
     }
 
-    fn had(&self, is_under_way: bool) -> Had {
+    fn note(&mut self, next_step: u64, is_under_way: bool, params_hash: Option<String>) {
+        // Only workers that join a server have one.
+        let Some(mut history) = self.history.take() else { return };
         let sent = || match &self.own {
             Some(Own::Local { sent, .. }) => sent.clone(),
             _ => Vec::new(),
         };
-        Had { kept: self.kept(), unsent: self.unsent(), under_way: is_under_way.then(sent) }
+        let had = Had { kept: self.kept(), unsent: self.unsent(), under_way: is_under_way.then(sent) };
+        history.note(next_step, had, params_hash);
+        self.history = Some(history);
     }
 
     /// Goes back to what it had before a step, with the present parameters, if that is known.

@@ -25,8 +25,7 @@ pub(crate) fn in_one_process(
     steps: u64,
     (workers, batch): (usize, usize),
 ) -> String {
-    let settings = in_process((codec, downlink), optimizer, steps, (workers, batch));
-    run_in_process(&Job::prepare(RunConfig::resolve(&settings).unwrap()).unwrap())
+    run_in_process(&in_process((codec, downlink), optimizer, steps, (workers, batch)))
 }
 
 /// The settings of that run.
@@ -53,8 +52,9 @@ fn word<T: clap::ValueEnum>(text: &str) -> T {
     T::from_str(text, false).unwrap()
 }
 
-fn run_in_process(job: &Job) -> String {
-    run(job, &mut Nobody).unwrap().summary.params_hash
+fn run_in_process(settings: &Settings) -> String {
+    let job = Job::prepare(RunConfig::resolve(settings).unwrap()).unwrap();
+    run(&job, &mut Nobody).unwrap().summary.params_hash
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn parts_in_turn_over_the_network_end_with_the_parameters_of_the_run_in_one_proc
             delayed: Some(is_late),
             ..in_process((codec, downlink), "adamw", 20, (3, 48))
         };
-        let expected = run_in_process(&Job::prepare(RunConfig::resolve(&settings).unwrap()).unwrap());
+        let expected = run_in_process(&settings);
         for worker in workers {
             assert_eq!(worker.hash(), expected, "{codec}");
         }
@@ -132,8 +132,7 @@ fn rules_over_the_network_end_with_the_parameters_of_the_run_in_one_process() {
         steps: Some(20),
         ..Settings::default()
     };
-    let job = Job::prepare(RunConfig::resolve(&settings).unwrap()).unwrap();
-    let expected = run_in_process(&job);
+    let expected = run_in_process(&settings);
     for worker in workers {
         assert_eq!(worker.hash(), expected);
     }
