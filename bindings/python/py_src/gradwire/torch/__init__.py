@@ -27,6 +27,7 @@ from ._optimizer import DistributedOptimizer, Exchange, broadcast_parameters
 from ._options import Options, Scaler
 from ._plan import tensors_of
 from ._rules import dense_embeddings_and_norms
+from ._sites import Sites
 from ._stats import Stats
 from ._worker import Worker
 
@@ -40,6 +41,7 @@ __all__ = [
     "PeerFailedError",
     "PeerLostError",
     "ReplicasDifferError",
+    "Sites",
     "Stats",
     "broadcast_parameters",
     "compress",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,13 +11,15 @@ import torch
 import torch.distributed as dist
 
 from ._engine import Engine
-from ._errors import ExchangeError
+from ._errors import ExchangeError, PeerFailedError, PeerLostError
 from ._fragments import cut as cut_names
 from ._fragments import due
 from ._optimizer import _KEY, DistributedOptimizer, cut, strangers
 from ._options import AUTO, type_error, whole
 from ._rejoin import Brought, alike, check_fits, composed, digest, first, share, tell
+from ._rounds import Round
 from ._several import Several
+from ._sites import Attendance, Sites
 from ._wrapper import Wrapper
 
 Outer = Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
@@ -45,6 +48,16 @@ class _Pending:
     begun: int
     #: Where the steps had led when it began, of parameters that more steps move meanwhile.
     ends: dict[str, torch.Tensor]
+    #: Of sites.
+    round: Round | None = None
+
+
+@dataclass(frozen=True)
+class _Brings:
+    """What a site brings to those that it meets: its state, and where its steps had led since its last exchange."""
+
+    state: Mapping[str, Any] | None
+    ends: Mapping[str, torch.Tensor] | None
 
 
 class LocalSteps(Wrapper):
@@ -77,6 +90,8 @@ class LocalSteps(Wrapper):
         anything last moved between any two ranks.
     :param check_every: exchanges between two comparisons of the kept parameters of all ranks, by a hash; 0 for none.
     :param group: the process group of the ranks; by default that of all ranks.
+    :param sites: ranks that may come, go and be late, in place of a process group. Each calls :meth:`rejoin` before its first
+        step.
 
     All other parameters are those of :func:`compress`. A ``GradScaler`` may step it: a rank whose gradients overflow leaves out
     its own step, and still comes to the exchange with the others.
@@ -96,6 +111,7 @@ class LocalSteps(Wrapper):
         fragments: int = 1,
         overlap: int = 0,
         group: dist.ProcessGroup | None = None,
+        sites: Sites | None = None,
         rules: Mapping[str, str] | None = None,
         dense_below: int = 128,
         seed: int = 0,
@@ -125,14 +141,23 @@ class LocalSteps(Wrapper):
             raise ValueError(
                 "codec='auto': it compares exchanges of all tensors; choose without fragments, then name the codec"
             )
+        if sites is not None and not isinstance(sites, Sites):
+            raise type_error("sites", sites, "Sites")
+        if sites is not None and (group is not None or codec == AUTO):
+            raise ValueError("sites: they go together neither with group= nor with codec='auto'")
         #: Since all ranks had equal parameters.
         self._taken = 0
+        #: Of the run, of which this rank has gone where they led.
+        self._exchanges = 0
         self._pending: _Pending | None = None
-        self._group = group
+        self._group, self._timeout = group, timeout
         named = list(model.named_parameters())
         kept = _kept(inner, named)
         self._kept = {name: (kept[id(parameter)], parameter) for name, parameter in named if id(parameter) in kept}
-        self._outer = DistributedOptimizer(
+        sizes = {name: start.numel() for name, (start, _) in self._kept.items()}
+        self._names = cut_names(sizes, fragments)
+        self._connect = functools.partial(
+            DistributedOptimizer,
             _outer_of(outer, [start for start, _ in self._kept.values()]),
             [(name, kept.get(id(parameter), parameter)) for name, parameter in named],
             codec,
@@ -149,10 +174,16 @@ class LocalSteps(Wrapper):
             threads=threads,
             _settings={"every": every, "fragments": fragments, "overlap": overlap},
         )
-        sizes = {name: start.numel() for name, (start, _) in self._kept.items()}
-        self._names = cut_names(sizes, fragments)
+        self._attendance = None if sites is None else Attendance(sites)
+        #: While this site is among no others.
+        self._brings: _Brings | None = None if sites is None else _Brings(None, None)
+        self._make_outer()
+
+    def _make_outer(self) -> None:
+        """Connects the ranks of the process group."""
+        self._outer = self._connect()
         tensors = {tensor.name: tensor for tensor in self._outer._worker.tensors}
-        self._buckets = [cut([tensors[name] for name in names], _BUCKET_MB) for names in [*self._names, sizes]]
+        self._buckets = [cut([tensors[name] for name in names], _BUCKET_MB) for names in [*self._names, self._kept]]
         # An exchange has moved the parameters already.
         self.exchange._watch.spikes.remedy = "To keep it small, clip gradients before step()"
 
@@ -162,12 +193,11 @@ class LocalSteps(Wrapper):
         self._taken += 1
         fragment = due(self._taken, self._every, len(self._names))
         is_over = self._pending is not None and self._taken - self._pending.begun >= self._overlap
-        if is_over or fragment is not None:
-            self._take_pending()
-        if fragment is not None:
-            self._begin(fragment)
+        came_in = (is_over or fragment is not None) and self._end(is_due=fragment is not None)
+        if fragment is not None and not came_in:
+            self._start(fragment)
             if self._overlap == 0:
-                self._take_pending()
+                self._end()
                 if len(self._names) == 1:
                     self._taken = 0
         return loss
@@ -190,17 +220,107 @@ class LocalSteps(Wrapper):
         """
         if self._taken == 0:
             return
-        self._take_pending()
-        self._begin(None)
-        self._take_pending()
+        self._end()
+        self._start(None)
+        self._end()
         self._taken = 0
+
+    def _start(self, fragment: int | None) -> None:
+        """Begins an exchange, at sites with those who are there in time. Others come in behind it, and begin none."""
+        if self._attendance is None:
+            self._begin(fragment, None)
+        elif self._brings is not None:
+            raise RuntimeError("step: call rejoin() before the first one, so that this site meets the others")
+        elif (now := self._met(self._attendance)) is not None:
+            self._begin(fragment, now)
+
+    def _end(self, *, is_due: bool = False) -> bool:
+        """Ends the exchange that is under way, if there is one; with ``is_due`` the next one follows at once.
+
+        If sites were lost in it, begins and ends another one. Returns whether this site missed that, and came in behind it.
+        """
+        pending = self._pending
+        if pending is None:
+            return False
+        if self._attendance is None or pending.round is None:
+            self._take_pending()
+            return False
+        if self._took(self._attendance, pending.round):
+            return self._let_in(self._attendance, pending.round, is_due=is_due)
+        self._start(pending.fragment)
+        return self._pending is None or self._end(is_due=is_due)
+
+    # Where sites come and go.
+
+    def _met(self, attendance: Attendance) -> Round | None:
+        """The round in which this site exchanges; nothing if it came in behind that of others, or with them."""
+        while True:
+            now = attendance.meet()
+            if attendance.me not in now.members:
+                if self._is_together(attendance, now, now.everybody):
+                    return None
+            elif not now.is_anew or self._is_together(attendance, now, now.members):
+                return now
+
+    def _took(self, attendance: Attendance, now: Round) -> bool:
+        """Whether the exchange came to its end, and this site is where it led."""
+        try:
+            self._take_pending()
+        except (PeerFailedError, PeerLostError):
+            self._drop_means()
+            attendance.failed(now)
+            return False
+        attendance.ended(now)
+        return True
+
+    def _let_in(self, attendance: Attendance, now: Round, *, is_due: bool) -> bool:
+        """Lets in those who came to a round of others. If that fails when it is half done, this site comes in anew, too."""
+        if not now.joins or self._is_together(attendance, now, now.everybody, is_due=is_due) or self._brings is None:
+            return False
+        self._met(attendance)
+        return True
+
+    def _is_together(self, attendance: Attendance, now: Round, those: Sequence[str], *, is_due: bool = False) -> bool:
+        """Connects those sites, and lets them go on from where the first of them is that knows most.
+
+        If one of them does not come, all stays as it was. If it fails later, this site is among no others until it meets some.
+        With ``is_due`` members exchange at once, and those who come in take a step before that.
+        """
+        taken, brings = self._taken, self._brings
+        if brings is None:
+            state = {**self.state_dict(), "taken": taken - is_due}
+            brings = _Brings(state, {name: parameter.detach().clone() for name, (_, parameter) in self._kept.items()})
+        if not attendance.all_come(now, those):
+            return False
+        self._brings, is_sent = brings, attendance.missed_the_end()
+        try:
+            self._outer.close()
+            attendance.connect(now, those, self._timeout)
+            self._make_outer()
+            self._go_on(brings.state)
+        except RuntimeError:
+            attendance.lost()
+            return False
+        self._brings = None
+        if attendance.me in now.members:
+            self._taken = taken
+        if brings.state is not None and brings.ends is not None and not is_sent:
+            self._move_as(brings.state["kept"], brings.ends)
+        return True
+
+    def _move_as(self, before: Mapping[str, torch.Tensor], ends: Mapping[str, torch.Tensor]) -> None:
+        """Moves the parameters as far as the steps of this site had led."""
+        with torch.no_grad():
+            for name, (start, parameter) in self._kept.items():
+                is_same = torch.equal(start, before[name])
+                parameter.copy_(ends[name] if is_same else start + (ends[name] - before[name].to(parameter.dtype)))
 
     def _names_of(self, fragment: int | None) -> Iterable[str]:
         return self._kept if fragment is None else self._names[fragment]
 
-    def _begin(self, fragment: int | None) -> None:
-        """Begins an exchange of a fragment, or of all tensors."""
-        self._pending = _Pending(fragment, self._taken, {})
+    def _begin(self, fragment: int | None, now: Round | None) -> None:
+        """Hands over how far the steps led, of a fragment or of all tensors."""
+        self._pending = _Pending(fragment, self._taken, {}, now)
         with torch.no_grad():
             for name in self._names_of(fragment):
                 start, parameter = self._kept[name]
@@ -225,6 +345,7 @@ class LocalSteps(Wrapper):
                 "rate or clip gradients"
             )
         self._outer.step()
+        self._exchanges += 1
         with torch.no_grad():
             for name in self._names_of(pending.fragment):
                 start, parameter = self._kept[name]
@@ -234,8 +355,13 @@ class LocalSteps(Wrapper):
 
     @property
     def exchange(self) -> Engine:
-        """Counters, log and residuals of the exchanges, as :func:`compress` returns them for DDP."""
+        """Counters, log and residuals of the exchanges, as :func:`compress` returns them for DDP; new ones if sites connect."""
         return self._outer.exchange
+
+    @property
+    def exchanges(self) -> int:
+        """How many exchanges the run has made, up to where this rank is. The same at all ranks after as many steps."""
+        return self._exchanges
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As the wrapped optimizer."""
@@ -272,6 +398,8 @@ class LocalSteps(Wrapper):
 
         Then all were saved right after an exchange, and rank i takes the inner optimizer of old rank i modulo their number.
         """
+        if self._attendance is not None:
+            raise RuntimeError("load_state_dict: with sites=, pass the state to rejoin()")
         states = [state_dict] if isinstance(state_dict, Mapping) else state_dict
         if not isinstance(states, list | tuple) or not states or not all(_is_state(state) for state in states):
             raise type_error("state", state_dict, "what state_dict() returned, or a list of the states of all old ranks")
@@ -296,6 +424,8 @@ class LocalSteps(Wrapper):
             self._inner.load_state_dict(before)
             raise
         self._taken = taken
+        # The one that is under way is among the steps of the codecs, and was not gone to.
+        self._exchanges = self._outer.exchange.step - (pending is not None)
         with torch.no_grad():
             for name, (start, _) in self._kept.items():
                 start.copy_(state["kept"][name])
@@ -315,9 +445,23 @@ class LocalSteps(Wrapper):
         go on from the parameters that were kept: what a rank did after its last exchange is lost, and so is the residual of
         those that are not there. Without any state, all get the parameters of the first rank.
 
+        With ``sites``, a rank comes in behind the next exchange of those who are there, or begins with those who come.
+
         Returns the exchanges that the run has made. An exception is raised at all ranks alike, and changes nothing.
         """
-        age = whole("residual_age", residual_age, least=1)
+        self._residual_age = whole("residual_age", residual_age, least=1)
+        if self._attendance is None:
+            return self._go_on(state_dict)
+        own, fault = self._usable(state_dict)
+        if fault:
+            raise ValueError(fault)
+        self._attendance.agree(self.exchange._worker.settings)
+        self._brings = _Brings(own, None)
+        self._met(self._attendance)
+        return self._exchanges
+
+    def _go_on(self, state_dict: Mapping[str, Any] | None) -> int:
+        """Goes on from where the first of the ranks is that has seen the most exchanges. Returns how many."""
         own, fault = self._usable(state_dict)
         exchanges = -1 if own is None else own["outer"][_KEY]["step"]
         every = share(Brought(exchanges, "" if own is None else digest(own["outer"][_KEY]), fault), self._group)
@@ -328,11 +472,12 @@ class LocalSteps(Wrapper):
             for name, (start, parameter) in self._kept.items():
                 start.copy_(told["kept"][name])
                 parameter.copy_(start)
-        self._taken = 0
+        # Restarted ranks begin their fragments anew; sites are in the midst of theirs.
+        self._taken = 0 if self._attendance is None else told["taken"] % self._every
+        made = self._exchanges = max(0, every[knows or 0].exchanges)
         if knows is None:
             return 0
-        made = every[knows].exchanges
-        weight = max(0.0, 1.0 - (made - exchanges) / age)
+        weight = max(0.0, 1.0 - (made - exchanges) / self._residual_age)
         kept = composed(
             told["outer"][_KEY],
             None if own is None else own["outer"][_KEY],
@@ -367,8 +512,8 @@ class LocalSteps(Wrapper):
     def _told(self, own: Mapping[str, Any] | None) -> dict[str, Any]:
         """What all ranks have alike, of the rank whose state holds."""
         if own is None:
-            return {"kept": {name: start.detach().cpu() for name, (start, _) in self._kept.items()}}
-        return {"kept": own["kept"], "outer": {**own["outer"], _KEY: alike(own["outer"][_KEY])}}
+            return {"kept": {name: start.detach().cpu() for name, (start, _) in self._kept.items()}, "taken": 0}
+        return {"kept": own["kept"], "taken": own["taken"], "outer": {**own["outer"], _KEY: alike(own["outer"][_KEY])}}
 
     def _forget_pending(self) -> None:
         pending, self._pending = self._pending, None
@@ -391,6 +536,8 @@ class LocalSteps(Wrapper):
     def close(self) -> None:
         """Ends the thread and the connections. Steps are alone from then on; an exchange is refused."""
         self._outer.close()
+        if self._attendance is not None:
+            self._attendance.leave(is_over=True)
 
 
 def _is_state(state: object) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections import Counter
+import weakref
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -21,7 +21,7 @@ from ._network import LOOPBACK, address_on, host_id, with_port
 _LOOK_SECONDS = 0.01
 _KEY_BYTES = 32
 # How many hooks were made for each process group; all ranks make theirs in the same order.
-_made: Counter[str] = Counter()
+_made: weakref.WeakKeyDictionary[dist.ProcessGroup, int] = weakref.WeakKeyDictionary()
 
 
 class Store(Protocol):
@@ -42,7 +42,8 @@ def mesh_of(
     rank, world = dist.get_rank(group), dist.get_world_size(group)
     if world == 1:
         return _join(Listener(0), [LOOPBACK], timeout)
-    meeting = _Meeting(_store_of(group), group.group_name, rank, world, timeout)
+    _made[group] = _made.get(group, 0) + 1
+    meeting = _Meeting(_store_of(group), f"{group.group_name}/{_made[group]}", rank, world, timeout)
     told = meeting.share("settings", {**settings, "host": host_id()})
     _check_alike(settings, told)
     are_together = len({one["host"] for one in told}) == 1
@@ -74,10 +75,9 @@ class _Meeting:
 
     def __init__(self, store: Store, name: str, rank: int, world: int, timeout: float) -> None:
         self._store, self._rank, self._world, self._timeout = store, rank, world, timeout
-        _made[name] += 1
         # The store outlives ranks that torchrun starts again, and what they said before.
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        self._prefix = f"gradwire/{name}/{attempt}/{_made[name]}"
+        self._prefix = f"gradwire/{attempt}/{name}"
 
     def share(self, what: str, own: Any) -> list[Any]:
         """What every rank says."""

@@ -77,9 +77,10 @@ class Worker:
         # The gradients of buckets that stay where they are.
         self.lent: dict[int, Lent] = {}
 
+        self.settings = _settings(self.tensors, options, self.auto, settings or {})
         mesh = mesh_of(
             parent,
-            _settings(self.tensors, options, self.auto, settings or {}),
+            self.settings,
             timeout=options.timeout,
             network=options.network,
             encrypt=options.encrypt,

@@ -1,0 +1,237 @@
+"""Sites that come, go and are late, and agree on each exchange in a store that all of them reach."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import datetime
+import json
+import time
+import uuid
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore, PrefixStore, Store
+
+from ._errors import ExchangeError
+from ._options import real, whole
+from ._rounds import Arrival, Coming, Round
+
+# How often the store is looked at.
+_LOOK_SECONDS = 0.05
+# Rounds after which the store forgets what was agreed.
+_REMEMBERED = 100
+#: Those that say goodbye when the interpreter exits.
+_alive: weakref.WeakSet[Attendance] = weakref.WeakSet()
+
+
+@atexit.register
+def _leave_all() -> None:
+    for attendance in list(_alive):
+        attendance.leave(is_over=False)
+
+
+class Sites:
+    """The sites of a run with :class:`LocalSteps`, which may come, go and be late.
+
+    They find each other, and agree on each exchange, in a store of torch.distributed that all of them reach::
+
+        store = torch.distributed.TCPStore("HOST", 29500, wait_for_workers=False)
+        sites = Sites(store, "site-3", quorum=2, patience=30)
+        optimizer = LocalSteps(model, inner, every=500, sites=sites, timeout=60)
+        optimizer.rejoin(None)
+
+    An exchange begins when all are there who were in the last one, or after ``patience`` with those who are there. Whoever is
+    late keeps how far its steps led, and comes in behind the next one, as new sites do. The process group of all ranks is that
+    of the sites, made anew whenever others are in it: ``init_process_group`` must not be called.
+
+    :param store: without it no exchange begins. Whoever reaches it can take part, and read the key of what sites send.
+    :param name: of this site, unlike those of all others. Nobody waits for the site that had it before.
+    :param quorum: the fewest sites that exchange. Fewer wait for others.
+    :param patience: seconds for which those who are there wait for the others.
+    :param gone_after: seconds after which new sites begin without those who were in, if none of these comes, and after which a
+        site gives up that waits for a quorum: more than there are between two exchanges.
+    """
+
+    def __init__(self, store: Store, name: str, *, quorum: int = 1, patience: float = 30.0, gone_after: float = 3600.0) -> None:
+        """Nothing is said to the others yet."""
+        if not isinstance(store, Store):
+            raise TypeError(f"store: expected a store of torch.distributed, got {type(store).__name__}")
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"name={name!r}: expected the name of this site")
+        self._store, self._name = store, name
+        self._quorum = whole("quorum", quorum, least=1)
+        self._patience = real("patience", patience, lambda value: value > 0, "seconds, more than 0")
+        self._gone_after = real("gone_after", gone_after, lambda value: value > 0, "seconds, more than 0")
+
+
+class Attendance:
+    """One session of a site: from when it is made until it leaves."""
+
+    def __init__(self, sites: Sites) -> None:
+        """Alone, in a process group of its own, until it meets others."""
+        if dist.is_initialized():
+            raise ValueError("sites: they make the process group, so do not call init_process_group")
+        self._sites = sites
+        self._store = PrefixStore("gradwire/sites", sites._store)
+        self.me = f"{sites._name}/{uuid.uuid4().hex[:12]}"
+        self._last = Round(0)
+        self._epoch = 0
+        #: The round whose exchange failed here, until others are met anew.
+        self._failed: int | None = None
+        self._make_group(HashStore(), (self.me,), sites._patience)
+        _alive.add(self)
+
+    def agree(self, settings: Mapping[str, Any]) -> None:
+        """Compares what all sites have to ask for alike with what the first one asked for."""
+        own = json.dumps(settings, sort_keys=True)
+        with self._asking():
+            first = json.loads(self._store.compare_set("settings", "", own))
+        for key, asked in json.loads(own).items():
+            if first.get(key) != asked:
+                raise ValueError(f"the sites differ in {key}: {asked} here, {first.get(key)} where the run began")
+
+    # One round after the other.
+
+    def meet(self) -> Round:
+        """Comes to the next round, and waits until it is agreed. Returns the first one in which this site has a part."""
+        with self._asking():
+            while True:
+                self._last = self._newest()
+                self._last = self._come_to(self._last.number + 1)
+                if self.me in self._last.everybody:
+                    break
+            self._epoch = self._last.epoch if self.me in self._last.members else 0
+            if self.me == self._last.everybody[0]:
+                self._forget(self._last.number - _REMEMBERED)
+            return self._last
+
+    def _newest(self) -> Round:
+        """The last round that was agreed."""
+        hint = int(self._store.get("latest")) if self._store.check(["latest"]) else 0
+        number = max(self._last.number, hint)
+        while self._store.check([f"round/{number + 1}"]):
+            number += 1
+        return self._last if number == self._last.number else Round.heard(number, self._store.get(f"round/{number}"))
+
+    def _come_to(self, number: int) -> Round:
+        """Tells that this site is there, and waits until any of those who are there says what the round comes to."""
+        said = json.dumps([self.me, self._sites._name, self._epoch, self._failed is not None])
+        self._store.set(f"here/{number}/{self._store.add(f'here/{number}', 1)}", said)
+        place, came = f"round/{number}", time.monotonic()
+        # From when those who are there wait for others: one of those who were in is among them, if any can come.
+        since: float | None = None
+        while not self._store.check([place]):
+            coming, now = self._coming(number), time.monotonic()
+            can_wait = coming.members or coming.is_complete
+            since = (now if since is None else since) if can_wait else None
+            is_late = now - came > self._sites._gone_after
+            has_waited = is_late or (since is not None and now - since > self._sites._patience)
+            if (agreed := coming.agreed(self._sites._quorum, has_waited=has_waited)) is not None:
+                # If another one has said it before, that holds.
+                self._store.compare_set(place, "", agreed.told())
+                self._store.set("latest", str(number))
+                break
+            are_over = self._are_over()
+            if has_waited and (is_late or are_over):
+                raise ExchangeError(
+                    f"{len(coming.here)} sites are there, and no exchange has fewer than quorum={self._sites._quorum}: "
+                    + ("all others have closed theirs" if are_over else "nobody else came")
+                )
+            time.sleep(_LOOK_SECONDS)
+        return Round.heard(number, self._store.get(place))
+
+    def _are_over(self) -> bool:
+        """Whether all others have closed theirs, so that the run has come to its end."""
+        others = [f"left/{site}" for site in self._last.everybody if site != self.me]
+        return bool(others) and self._store.check(others) and all(self._store.get(one) == b"over" for one in others)
+
+    def _coming(self, number: int) -> Coming:
+        gone = frozenset(site for site in self._last.everybody if self._store.check([f"left/{site}"]))
+        return Coming(self._last, self._here(number), gone, self._store.check([f"ended/{self._last.number}"]))
+
+    def _here(self, number: int) -> dict[str, Arrival]:
+        slots = range(1, self._store.add(f"here/{number}", 0) + 1)
+        keys = [key for slot in slots if self._store.check([key := f"here/{number}/{slot}"])]
+        said = [json.loads(self._store.get(key)) for key in keys]
+        return {site: Arrival(name, epoch, has_failed) for site, name, epoch, has_failed in said}
+
+    def _forget(self, number: int) -> None:
+        """What no site looks at any longer. A store that cannot forget keeps it."""
+        with contextlib.suppress(RuntimeError):
+            for slot in range(1, self._store.add(f"here/{number}", 0) + 1):
+                self._store.delete_key(f"here/{number}/{slot}")
+            for what in ("here", "round", "ended"):
+                self._store.delete_key(f"{what}/{number}")
+
+    # What came of the exchange.
+
+    def ended(self, now: Round) -> None:
+        """Tells those who failed in it that this site saw the end of the exchange."""
+        with self._asking():
+            self._store.set(f"ended/{now.number}", "1")
+
+    def failed(self, now: Round) -> None:
+        """The exchange failed here. Those who are left connect anew."""
+        self._failed = now.number
+
+    def missed_the_end(self) -> bool:
+        """Whether the exchange that failed here came to its end elsewhere, and so with what this site had sent."""
+        with self._asking():
+            return self._failed is not None and self._store.check([f"ended/{self._failed}"])
+
+    # Others to be connected with.
+
+    def all_come(self, now: Round, sites: Sequence[str]) -> bool:
+        """Whether all of those sites are there to be connected. All of them hear the same.
+
+        Those who come in wait for the end of the exchange, unless its members meet again because it failed.
+        """
+        place = f"connect/{now.number}/{len(sites)}"
+        waits = bool(now.members) and self.me in now.joins
+        ends = time.monotonic() + (self._sites._gone_after if waits else self._sites._patience)
+        with self._asking():
+            self._store.set(f"{place}/{self.me}", "1")
+            while not self._store.check([place]):
+                if self._store.check([f"{place}/{site}" for site in sites]):
+                    self._store.compare_set(place, "", "go")
+                elif time.monotonic() > ends or (waits and self._here(now.number + 1).keys() & set(now.members)):
+                    self._store.compare_set(place, "", "stop")
+                else:
+                    time.sleep(_LOOK_SECONDS)
+            return self._store.get(place) == b"go"
+
+    def connect(self, now: Round, sites: Sequence[str], timeout: float) -> None:
+        """Makes the process group of those sites."""
+        self._make_group(PrefixStore(f"group/{now.number}/{len(sites)}", self._store), sites, timeout)
+        self._epoch, self._failed = now.epoch, None
+
+    def lost(self) -> None:
+        """From here on this site is among no others."""
+        self._epoch, self._failed = 0, None
+
+    def _make_group(self, store: Store, sites: Sequence[str], timeout: float) -> None:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        limit = datetime.timedelta(seconds=timeout)
+        rank = tuple(sites).index(self.me)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=len(sites), timeout=limit)
+
+    def leave(self, *, is_over: bool) -> None:
+        """Tells the others that this site is gone, so that they do not wait for it; or even that its run is over."""
+        if self in _alive:
+            _alive.discard(self)
+            with contextlib.suppress(ExchangeError), self._asking():
+                self._store.set(f"left/{self.me}", "over" if is_over else "gone")
+            dist.destroy_process_group()
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            if isinstance(error, ExchangeError):
+                raise
+            raise ExchangeError(f"the store of the sites does not answer: {error}") from None

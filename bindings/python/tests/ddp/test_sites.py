@@ -1,0 +1,385 @@
+"""LocalSteps at sites that come, go and are late."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import Died, Net, Raised, adamw, parameters, results, run, train
+from torch.distributed import TCPStore
+
+import gradwire.torch
+from gradwire.torch import ExchangeError, LocalSteps, PeerLostError, Sites
+from gradwire.torch._rounds import Arrival, Coming, Round
+
+EVERY = 4
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Of a store that no site holds."""
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    yield store.port
+    del store
+
+
+def reached(port: int) -> TCPStore:
+    """The store, at a process that is in no process group."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    return TCPStore("127.0.0.1", port, wait_for_workers=False)
+
+
+def wait_for(store: TCPStore, key: str, count: int = 1) -> None:
+    """Until sites have counted a key so far."""
+    ends = time.monotonic() + 60
+    while store.add(key, 0) < count:
+        assert time.monotonic() < ends, key
+        time.sleep(0.02)
+
+
+def all_arrive(store: TCPStore, order: int, world: int) -> None:
+    """Sites come to their first round in this order, so that each of them has the rank that a test gives it."""
+    wait_for(store, "gradwire/sites/here/1", order)
+    store.add("begun", 1)
+
+
+# All alike.
+
+
+def at_sites(rank: int, world: int, port: int, codec: str, options: dict[str, Any]) -> tuple[bytes, int]:
+    store = reached(port)
+    model = Net()
+    sites = Sites(store, f"site-{rank}", quorum=world, patience=0.5)
+    optimizer = LocalSteps(model, adamw(model), "nesterov", EVERY, codec, sites=sites, check_every=1, timeout=20, **options)
+    all_arrive(store, rank, world)
+    assert optimizer.rejoin(None) == 0
+    return trained(model, optimizer, dist.get_rank())
+
+
+def in_a_group(rank: int, world: int, codec: str, options: dict[str, Any]) -> tuple[bytes, int]:
+    model = Net()
+    return trained(model, LocalSteps(model, adamw(model), "nesterov", EVERY, codec, check_every=1, **options), rank)
+
+
+def trained(model: Net, optimizer: LocalSteps, rank: int) -> tuple[bytes, int]:
+    train(model, optimizer, range(3 * EVERY + 1), rank)
+    optimizer.synchronize()
+    assert optimizer.exchanges == optimizer.exchange.step
+    found = parameters(model), optimizer.exchanges
+    optimizer.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("codec", "options"),
+    [
+        ("none", {}),
+        ("topk:density=0.05", {"overlap": 3}),
+        ("qsgd:bits=4", {"fragments": 2}),
+        ("efsign", {"fragments": 2, "overlap": 1}),
+        ("powersgd:rank=2", {}),
+    ],
+)
+def test_sites_that_are_all_there_make_the_bits_of_a_process_group(port: int, codec: str, options: dict[str, Any]) -> None:
+    assert results(3, at_sites, port, codec, options) == results(3, in_a_group, codec, options)
+
+
+# Late, lost and new.
+
+
+class Walk(torch.nn.Module):
+    """A parameter that each step moves by as much as this site's pace."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.place = torch.nn.Parameter(torch.zeros(200))
+
+
+def walking(store: TCPStore, name: str) -> tuple[Walk, LocalSteps]:
+    model = Walk()
+    sites = Sites(store, name, patience=1.0)
+    inner = torch.optim.SGD(model.parameters(), lr=1.0)
+    return model, LocalSteps(model, inner, "average", EVERY, "none", sites=sites, timeout=20, check_every=1)
+
+
+def walk(model: Walk, optimizer: LocalSteps, pace: float, steps: int = EVERY) -> float:
+    """Where the model is behind so many steps."""
+    for _ in range(steps):
+        model.place.grad = torch.full_like(model.place, -pace)
+        optimizer.step()
+    assert model.place.unique().numel() == 1
+    return float(model.place.detach()[0])
+
+
+def is_late(rank: int, world: int, port: int) -> list[float]:
+    store = reached(port)
+    model, optimizer = walking(store, f"site-{rank}")
+    all_arrive(store, rank, world)
+    optimizer.rejoin(None)
+    if rank == 0:
+        places = [walk(model, optimizer, 1.0)]
+        store.add("first is over", 1)
+        # The other one is there when the second one begins.
+        wait_for(store, "gradwire/sites/here/3")
+        places += [walk(model, optimizer, 1.0), walk(model, optimizer, 1.0)]
+    else:
+        walk(model, optimizer, 3.0, EVERY - 1)
+        wait_for(store, "first is over")
+        places = [walk(model, optimizer, 3.0, 1), walk(model, optimizer, 3.0)]
+    optimizer.close()
+    return places
+
+
+def test_a_late_site_keeps_how_far_it_went(port: int) -> None:
+    first, second = results(2, is_late, port)
+    # The second one misses the first exchange, comes in behind the next one, and brings both ways to the third.
+    assert first == [4.0, 8.0, 8.0 + (4.0 + 24.0) / 2]
+    assert second == [8.0 + 12.0, first[2]]
+
+
+def is_not_told_of_the_end(rank: int, world: int, port: int) -> list[float]:
+    store = reached(port)
+    model, optimizer = walking(store, f"site-{rank}")
+    all_arrive(store, rank, world)
+    optimizer.rejoin(None)
+    if rank == 1:
+        ends = optimizer._outer.synchronize
+
+        def ends_in_a_failure() -> None:
+            ends()
+            raise PeerLostError("its last message did not come")
+
+        optimizer._outer.synchronize = ends_in_a_failure  # type: ignore[method-assign]
+        places = [walk(model, optimizer, 3.0)]
+    else:
+        places = [walk(model, optimizer, 1.0)]
+        wait_for(store, "gradwire/sites/here/3")
+        # Longer than those wait who are there.
+        time.sleep(1.5)
+        places.append(walk(model, optimizer, 1.0))
+    places.append(walk(model, optimizer, 1.0))
+    optimizer.close()
+    return places
+
+
+def test_what_others_have_seen_the_end_of_counts_once(port: int) -> None:
+    first, second = results(2, is_not_told_of_the_end, port)
+    assert first == [8.0, 12.0, 16.0]
+    assert second == first[1:]
+
+
+def packed(found: Any) -> bytes:
+    file = io.BytesIO()
+    torch.save(found, file)
+    return file.getvalue()
+
+
+def is_killed(rank: int, world: int, port: int, options: dict[str, Any]) -> tuple[int, int, bytes]:
+    """Three sites. The third one is killed, and started again as the last rank, behind exchanges of the others alone."""
+    store = reached(port)
+    model, state, started = Net(), None, 0
+    name = f"site-{min(rank, 2)}"
+    if rank == 3:
+        wait_for(store, "alone", 2)
+        state = torch.load(io.BytesIO(store.get("state")))
+    sites = Sites(store, name, quorum=2, patience=1.0)
+    options = {**options, "sites": sites, "timeout": 20, "check_every": 1}
+    optimizer = LocalSteps(model, adamw(model), "nesterov", EVERY, "topk:density=0.05", **options)
+    if rank < 3:
+        all_arrive(store, rank, 3)
+    began = optimizer.rejoin(state)
+    if rank == 3:
+        own, residual = state["inner"]["state"][0]["step"], optimizer.exchange.residual("head.weight")
+        assert optimizer.state_dict()["inner"]["state"][0]["step"] == own
+        assert residual.count_nonzero()
+    while optimizer.exchanges < 40:
+        train(model, optimizer, range(started, started + 1), rank)
+        started += 1
+        if rank == 2 and optimizer.exchanges == 5:
+            optimizer._end()
+            store.set("state", packed(optimizer.state_dict()))
+            train(model, optimizer, range(1), rank)
+            os.kill(os.getpid(), signal.SIGKILL)
+        if rank < 2 and dist.get_world_size() == 2:
+            store.add("alone", 1)
+            time.sleep(0.05)
+    optimizer.synchronize()
+    found = began, optimizer.exchanges, parameters(model)
+    optimizer.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"fragments": 2, "overlap": 1}, {"fragments": 2, "overlap": 2}],
+    ids=["at once", "streaming", "always under way"],
+)
+def test_a_killed_site_is_done_without_and_comes_back(port: int, options: dict[str, Any]) -> None:
+    first, second, killed, again = run(4, is_killed, port, options)
+    assert not [one for one in (first, second, again) if isinstance(one, Raised | Died)], (first, second, again)
+    assert isinstance(killed, Died)
+    assert first[:2] == (0, second[1])
+    assert first[1:] == second[1:] == again[1:]
+    # It came in behind exchanges that it had missed.
+    assert again[0] > 4
+
+
+def ends_late(rank: int, world: int, port: int) -> str:
+    store = reached(port)
+    model, optimizer = Net(), None
+    sites = Sites(store, f"site-{rank}", quorum=2, patience=0.5)
+    optimizer = LocalSteps(model, adamw(model), every=1, sites=sites, timeout=20)
+    optimizer.rejoin(None)
+    if rank == 2:
+        wait_for(store, "over", 2)
+    told = ""
+    try:
+        train(model, optimizer, range(1), rank)
+    except ExchangeError as error:
+        told = str(error)
+    optimizer.close()
+    store.add("over", 1)
+    return told
+
+
+def test_who_comes_when_all_others_are_through_is_told(port: int) -> None:
+    assert results(3, ends_late, port) == [
+        "",
+        "",
+        "1 sites are there, and no exchange has fewer than quorum=2: all others have closed theirs",
+    ]
+
+
+# What is refused.
+
+
+def test_one_process_refuses_what_it_cannot_do(port: int) -> None:
+    store, model = reached(port), Net()
+    sites = Sites(store, "site", patience=0.1, gone_after=0.5, quorum=2)
+
+    def made(**options: Any) -> LocalSteps:
+        return LocalSteps(model, adamw(model), sites=sites, **options)
+
+    for options in ({"codec": "auto"}, {"group": object()}):
+        with pytest.raises(ValueError, match="sites: they go together neither with group= nor with codec='auto'"):
+            made(**options)
+    with pytest.raises(TypeError, match="sites='here': expected Sites, got str"):
+        LocalSteps(model, adamw(model), sites="here")
+    optimizer = made(every=1)
+    try:
+        with pytest.raises(ValueError, match="sites: they make the process group"):
+            made()
+        with pytest.raises(RuntimeError, match=r"step: call rejoin\(\) before the first one"):
+            optimizer.step()
+        with pytest.raises(RuntimeError, match=r"load_state_dict: with sites=, pass the state to rejoin\(\)"):
+            optimizer.load_state_dict(optimizer.state_dict())
+        with pytest.raises(ValueError, match="state=7: expected"):
+            optimizer.rejoin(7)
+        with pytest.raises(ExchangeError, match="1 sites are there, and no exchange has fewer than quorum=2: nobody else came"):
+            optimizer.rejoin(None)
+    finally:
+        optimizer.close()
+    assert not dist.is_initialized()
+    other = LocalSteps(model, adamw(model), every=2, sites=sites)
+    try:
+        with pytest.raises(ValueError, match="the sites differ in every: 2 here, 1 where the run began"):
+            other.rejoin(None)
+    finally:
+        other.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"store": "file"}, "store: expected a store"),
+        ({"name": ""}, "name='': expected the name"),
+        ({"name": 3}, "name=3: expected the name"),
+        ({"quorum": 0}, "quorum=0: expected 1 or more"),
+        ({"patience": 0}, "patience=0: expected seconds"),
+        ({"gone_after": float("nan")}, "gone_after=nan: expected seconds"),
+    ],
+)
+def test_options_are_checked_when_they_are_given(options: dict[str, Any], says: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=says):
+        Sites(**{"store": dist.HashStore(), "name": "site", **options})
+
+
+def test_a_store_that_is_gone_is_said() -> None:
+    held = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store, model = reached(held.port), Net()
+    optimizer = LocalSteps(model, adamw(model), every=1, sites=Sites(store, "site", patience=0.1))
+    optimizer.rejoin(None)
+    del held
+    try:
+        with pytest.raises(ExchangeError, match="the store of the sites does not answer"):
+            train(model, optimizer, range(1), 0)
+    finally:
+        optimizer.close()
+
+
+# How a round is agreed.
+
+IN = Arrival("", 5, False)
+FAILED, NEW = Arrival("", 5, True), Arrival("", 0, False)
+LAST = Round(7, ("a/1", "b/1"), ("c/1",), epoch=5)
+
+
+@pytest.mark.parametrize(
+    ("here", "quorum", "has_waited", "expected"),
+    [
+        # All who were in.
+        ("a b c", 1, False, Round(8, ("a/1", "b/1", "c/1"), (), False, 5)),
+        ("c b a", 3, False, Round(8, ("a/1", "b/1", "c/1"), (), False, 5)),
+        # One is late.
+        ("a b", 1, False, None),
+        ("a b", 2, True, Round(8, ("a/1", "b/1"), (), True, 8)),
+        ("a b", 3, True, None),
+        # One left.
+        ("a b -c", 1, False, Round(8, ("a/1", "b/1"), (), True, 8)),
+        # A new one, and one that was late before.
+        ("a b c +d", 1, False, Round(8, ("a/1", "b/1", "c/1"), ("d/1",), False, 8)),
+        ("a b +c", 1, False, Round(8, ("a/1", "b/1"), ("c/1",), True, 8)),
+        # One was started again.
+        ("a b c2", 1, False, Round(8, ("a/1", "b/1"), ("c/2",), True, 8)),
+        # Their exchange failed.
+        ("a! b! c!", 1, False, Round(8, ("a/1", "b/1", "c/1"), (), True, 8)),
+        ("a! b!", 1, False, None),
+        # One has seen its end, so the others missed it.
+        ("b! a c! *", 1, False, Round(8, ("a/1",), ("b/1", "c/1"), True, 8)),
+        ("b! c! *", 1, False, None),
+        # Fewer than the quorum are left: all begin together.
+        ("+d a b", 3, True, Round(8, (), ("a/1", "b/1", "d/1"), False, 8)),
+        # Nobody who was in.
+        ("+d +e", 1, False, None),
+        ("+d +e", 1, True, Round(8, (), ("d/1", "e/1"), False, 8)),
+    ],
+)
+def test_a_round_is_agreed_once_it_can_be(here: str, quorum: int, has_waited: bool, expected: Round | None) -> None:
+    arrivals, gone, has_ended = {}, set(), False
+    for word in here.split():
+        name = word.strip("+-!2*")
+        site = f"{name}/{2 if word[-1] == '2' else 1}"
+        if word == "*":
+            has_ended = True
+        elif word[0] == "-":
+            gone.add(site)
+        else:
+            own = NEW if word[0] == "+" or word[-1] == "2" else FAILED if word[-1] == "!" else IN
+            arrivals[site] = Arrival(name, own.epoch, own.has_failed)
+    coming = Coming(LAST, arrivals, frozenset(gone), has_ended)
+    found = coming.agreed(quorum, has_waited=has_waited)
+    assert found == expected
+    if found is not None:
+        assert Round.heard(8, found.told().encode()) == found
+
+
+def test_sites_are_public() -> None:
+    assert gradwire.torch.Sites is Sites
