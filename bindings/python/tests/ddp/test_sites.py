@@ -251,11 +251,7 @@ def ends_late(rank: int, world: int, port: int) -> str:
 
 
 def test_who_comes_when_all_others_are_through_is_told(port: int) -> None:
-    assert results(3, ends_late, port) == [
-        "",
-        "",
-        "1 sites are there, and no exchange has fewer than quorum=2: all others have closed theirs",
-    ]
+    assert results(3, ends_late, port) == ["", "", "sites that are there: 1, quorum=2: all others have closed theirs"]
 
 
 # What is refused.
@@ -283,7 +279,7 @@ def test_one_process_refuses_what_it_cannot_do(port: int) -> None:
             optimizer.load_state_dict(optimizer.state_dict())
         with pytest.raises(ValueError, match="state=7: expected"):
             optimizer.rejoin(7)
-        with pytest.raises(ExchangeError, match="1 sites are there, and no exchange has fewer than quorum=2: nobody else came"):
+        with pytest.raises(ExchangeError, match="sites that are there: 1, quorum=2: no other came"):
             optimizer.rejoin(None)
     finally:
         optimizer.close()

@@ -136,10 +136,8 @@ class Attendance:
                 break
             are_over = self._are_over()
             if has_waited and (is_late or are_over):
-                raise ExchangeError(
-                    f"{len(coming.here)} sites are there, and no exchange has fewer than quorum={self._sites._quorum}: "
-                    + ("all others have closed theirs" if are_over else "nobody else came")
-                )
+                why = "all others have closed theirs" if are_over else "no other came"
+                raise ExchangeError(f"sites that are there: {len(coming.here)}, quorum={self._sites._quorum}: {why}")
             time.sleep(_LOOK_SECONDS)
         return Round.heard(number, self._store.get(place))
 
