@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ranks import Died, Net, ddp, loss_of, parameters, results, run
+from ranks import Died, Net, Raised, ddp, loss_of, parameters, results, run
 
 import gradwire.torch
 
@@ -154,3 +154,25 @@ def test_another_number_of_ranks_owes_the_same_to_the_mean(old: int, new: int) -
         if new > old:
             assert not after[old]["residual"][name].any()
     assert all(one["step"] == 2 for one in after)
+
+
+def goes_on_elsewhere(rank: int, world: int, at: int) -> int:
+    """A run of two, whose second rank loads other parameters than it had before this step."""
+    model = Net()
+    parallel = ddp(model)
+    hook = gradwire.torch.compress(parallel, "topk:density=0.05", check_every=100, timeout=8)
+    for step in range(at):
+        loss_of(parallel, step, rank).backward()
+    hook.load_state_dict(hook.state_dict())
+    if rank == 1:
+        with torch.no_grad():
+            model.head.bias[3] += 1
+    loss_of(parallel, at, rank).backward()
+    return hook.step
+
+
+@pytest.mark.parametrize("at", [0, 1, 3])
+def test_ranks_that_go_on_with_other_parameters_are_told_at_once(at: int) -> None:
+    for found in run(2, goes_on_elsewhere, at):
+        assert isinstance(found, Raised), found
+        assert (found.name, found.text.split(":")[0]) == ("ReplicasDifferError", f"step {at}"), found

@@ -85,7 +85,8 @@ def compress(
         moved between any two ranks: on a slow link a bucket may take longer. Make it longer than the longest time by which
         one rank may fall behind, for example while it saves a checkpoint.
     :param start_step: the first step that is compressed; earlier steps are exchanged dense.
-    :param check_every: steps between two comparisons of the parameters of all ranks, by a hash; 0 for none.
+    :param check_every: steps between two comparisons of the parameters of all ranks, by a hash, beside that in the first step;
+        0 for none.
     :param scaler: the ``GradScaler`` of the loop. When its scale changes, residuals are rescaled.
     :param optimizer: needed by ``"auto"``. If given, residuals are rescaled when the learning rate of its first group changes.
     :param density: the density as a function of the step, for codecs that have one. The same at all ranks.

@@ -88,6 +88,7 @@ class Engine:
         self._watch.spikes.forget()
         self._worker.keep.take(loaded)
         self._worker.epoch = loaded.state["epoch"]
+        self._worker.first_step = None
 
     def rescale(self, ratio: float) -> None:
         """Multiplies the residuals: by the old learning rate over the new one when it changes. All ranks call it alike.

@@ -69,6 +69,8 @@ class Worker:
         self.exposed = 0.0
         self._pid = os.getpid()
         self.discarded = self._agreed = 0
+        # Of this hook, or since it was given a state: ranks may then have loaded different parameters.
+        self.first_step: int | None = None
         self.failure: BaseException | None = None
         self._raised: BaseException | None = None
         self.active = self.plan
@@ -217,8 +219,11 @@ class Worker:
 
     def _hashed(self, job: Bucket) -> list[torch.Tensor]:
         """The parameters, if they are to be compared now; those of idle ranks are old."""
-        every = self.options.check_every
-        if job.index or not every or job.is_idle or self.view.progress()[0] % every:
+        every, step = self.options.check_every, self.view.progress()[0]
+        if job.index or not every or job.is_idle:
+            return []
+        self.first_step = step if self.first_step is None else self.first_step
+        if step % every and step != self.first_step:
             return []
         return [self.stage.to_host(tensor.parameter).detach().contiguous() for tensor in self.tensors]
 
