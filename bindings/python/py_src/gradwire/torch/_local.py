@@ -88,8 +88,8 @@ class LocalSteps(Wrapper):
         to a rank's parameters is added to where the exchange led, and is a part of the rank's next difference.
     :param timeout: seconds that a rank waits for another at an exchange before it raises :class:`PeerLostError`, from when
         anything last moved between any two ranks.
-    :param check_every: exchanges between two comparisons of the kept parameters of all ranks, by a hash, beside that in the first
-        one after ranks have met; 0 for none.
+    :param check_every: exchanges between two comparisons of the kept parameters of all ranks, by a hash, beside that in the
+        first one after ranks have met; 0 for none.
     :param group: the process group of the ranks; by default that of all ranks.
     :param sites: ranks that may come, go and be late, in place of a process group. Each calls :meth:`rejoin` before its first
         step.
