@@ -4,26 +4,29 @@
 usage: goodput.py RESULTS.jsonl [--seconds N] [--every N] [--away N]
        goodput.py RESULTS.jsonl --table
 
-Trains one GPT on four hosts of the lab, at 100 Mbit/s, in two ways:
+Trains on four hosts of the lab, at 100 Mbit/s: one GPT in two ways by the trainer, and a smaller model by PyTorch.
 
     local steps    thirty steps alone, then an exchange over ZeroMQ, which closes without sites that are missing
     every batch    dense gradients of every batch, over TCP; when a site dies, all start again from the last checkpoint
+    in PyTorch     local steps at sites, by bindings/python/examples/sites.py; a fifth host holds their store, and stays
 
 Each way is timed first without a kill, for so many seconds (600), and then with one every so many (60): site 1, 2, 3, 0 and so
-on, by SIGKILL. Site 0 is the server, too. A site that was killed is started again after so many seconds (10), by the command
+on, by SIGKILL. Site 0 is the trainer's server, too. A site that was killed is started again after so many seconds (10), by the command
 that it was started with. Work is batches of one site that are in the parameters: of those of a mean, and of steps that no
 checkpoint lost. Goodput is work over that without a kill, in the minutes that both have: a batch takes longer as training goes
 on. Each run is one line of RESULTS.jsonl, and is not made again. The text is read from GRADWIRE_DATA. Needs root, cargo, libzmq,
-and what the lab needs (run.py).
+and what the lab needs (run.py); started by a Python that has torch and gradwire, it also measures them.
 """
 
 import argparse
 import json
 import os
+import re
 import statistics
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 # Importing leaves no files behind.
@@ -45,6 +48,7 @@ LOCAL = ["--lr", 0.004, "--local-steps", LOCAL_STEPS, "--codec", "topk:density=0
 RULES = ["--quorum", 2, "--patience", 4, "--report-every", 1]
 EVERY_BATCH = ["--lr", 0.004, "--codec", "none", "--checkpoint-every", 20, "--transport", "tcp"]
 BEGINS_SECONDS = 120
+STORE_PORT = 29500
 
 
 class Sites:
@@ -106,12 +110,37 @@ class EveryBatch(Sites):
         self.processes = [self.start(site) for site in SITES]
 
 
-WAYS = {"local steps": LocalSteps, "every batch": EveryBatch}
+class InPyTorch(Sites):
+    batches = LOCAL_STEPS
+
+    def new_keys(self):
+        host = len(SITES) + 1
+        store = f"{address(host)}:{STORE_PORT}"
+        self.command = [sys.executable, programs.ROOT / "bindings/python/examples/sites.py", "--store", store]
+        text = Path(os.environ["GRADWIRE_DATA"]) / "data/tiny-shakespeare/input.txt"
+        self.rest = ["--every", LOCAL_STEPS, "--patience", 4, "--exchanges", 10**6, "--folder", self.folder, "--text", text]
+        os.environ.update(GLOO_SOCKET_IFNAME="eth0", OMP_NUM_THREADS="1")
+        return Process(self.network, host, "store", self.folder, [*self.command, "--hold"])
+
+    def start(self, site):
+        return Process(self.network, site + 1, f"site-{site}", self.folder, [*self.command, "--name", f"site-{site}", *self.rest])
+
+    def go_on(self, site):
+        self.processes[site] = self.start(site)
+
+    def lines(self):
+        """What any site said of an exchange."""
+        said = "".join(process.all() for process in self.processes)
+        found = dict(re.findall(r"exchange (\d+) at (\d+) sites", said))
+        return [{"contributors": int(count)} for count in found.values()]
+
+
+WAYS = {"local steps": LocalSteps, "every batch": EveryBatch, "in PyTorch": InPyTorch}
 
 
 def run(way, seconds, every=None, away=None):
     """The work of each minute, from the first step on."""
-    with tempfile.TemporaryDirectory() as name, Network(len(SITES), rate=RATE) as network:
+    with tempfile.TemporaryDirectory() as name, Network(len(SITES) + 1, rate=RATE) as network:
         sites = WAYS[way](Path(name), network)
         wait_for(sites.lines, BEGINS_SECONDS, lambda: "\n".join(process.end() for process in sites.processes))
         began, before, minutes, kills, dead = time.monotonic(), sites.work(), [], 0, None
@@ -136,7 +165,7 @@ def run(way, seconds, every=None, away=None):
 
 def measure(results, chosen):
     results.touch()
-    for way in WAYS:
+    for way in WAYS if find_spec("torch") else [way for way in WAYS if way != "in PyTorch"]:
         for key in [(chosen.seconds, None, None), (chosen.seconds, chosen.every, chosen.away)]:
             lines = [json.loads(line) for line in results.read_text().splitlines()]
             if any((line["way"], line["seconds"], line["every"], line["away"]) == (way, *key) for line in lines):

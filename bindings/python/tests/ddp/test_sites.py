@@ -5,8 +5,11 @@ from __future__ import annotations
 import io
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -254,6 +257,22 @@ def test_who_comes_when_all_others_are_through_is_told(port: int) -> None:
     assert results(3, ends_late, port) == ["", "", "sites that are there: 1, quorum=2: all others have closed theirs"]
 
 
+def test_the_example_runs(port: int, tmp_path: Path) -> None:
+    example = Path(__file__).parents[2] / "examples" / "sites.py"
+    command = [sys.executable, str(example), "--store", f"127.0.0.1:{port}", "--folder", str(tmp_path), "--exchanges"]
+    for goes_on, exchanges in enumerate([4, 7]):
+        sites = [
+            subprocess.Popen([*command, str(exchanges), "--name", name, "--patience", "3"], stdout=subprocess.PIPE, text=True)
+            for name in ("one", "two")
+        ]
+        said = [site.communicate(timeout=100)[0].splitlines() for site in sites]
+        assert [site.returncode for site in sites] == [0, 0], said
+        for lines in said:
+            begins = [line.partition(", loss ")[0] for line in lines]
+            first = 1 + 4 * goes_on
+            assert begins == [f"exchange {exchange} at 2 sites" for exchange in range(first, exchanges + 1)]
+
+
 # What is refused.
 
 
@@ -279,7 +298,8 @@ def test_one_process_refuses_what_it_cannot_do(port: int) -> None:
             optimizer.load_state_dict(optimizer.state_dict())
         with pytest.raises(ValueError, match="state=7: expected"):
             optimizer.rejoin(7)
-        with pytest.raises(ExchangeError, match="sites that are there: 1, quorum=2: no other came"):
+        waits = pytest.warns(UserWarning, match="gradwire: sites that are there: 1, quorum=2: waiting for others")
+        with waits, pytest.raises(ExchangeError, match="sites that are there: 1, quorum=2: no other came"):
             optimizer.rejoin(None)
     finally:
         optimizer.close()

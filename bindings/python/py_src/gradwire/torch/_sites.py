@@ -8,6 +8,7 @@ import datetime
 import json
 import time
 import uuid
+import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -81,6 +82,9 @@ class Attendance:
         self._epoch = 0
         #: The round whose exchange failed here, until others are met anew.
         self._failed: int | None = None
+        self._was_in = False
+        #: That it waits for others, since it was with some.
+        self._has_said = False
         self._make_group(HashStore(), (self.me,), sites._patience)
         _alive.add(self)
 
@@ -134,17 +138,26 @@ class Attendance:
                 self._store.compare_set(place, "", agreed.told())
                 self._store.set("latest", str(number))
                 break
-            are_over = self._are_over()
-            if has_waited and (is_late or are_over):
-                why = "all others have closed theirs" if are_over else "no other came"
-                raise ExchangeError(f"sites that are there: {len(coming.here)}, quorum={self._sites._quorum}: {why}")
+            if has_waited:
+                self._give_up_or_say(len(coming.here), is_late=is_late)
             time.sleep(_LOOK_SECONDS)
         return Round.heard(number, self._store.get(place))
+
+    def _give_up_or_say(self, count: int, *, is_late: bool) -> None:
+        """Where those who are there have waited long enough, and are too few."""
+        there = f"sites that are there: {count}, quorum={self._sites._quorum}"
+        # Whoever was not in yet may be the first of those who go on with a run that has ended.
+        are_over = self._was_in and self._are_over()
+        if is_late or are_over:
+            raise ExchangeError(f"{there}: {'all others have closed theirs' if are_over else 'no other came'}")
+        if not self._has_said:
+            self._has_said = True
+            warnings.warn(f"gradwire: {there}: waiting for others", stacklevel=2)
 
     def _are_over(self) -> bool:
         """Whether all others have closed theirs, so that the run has come to its end."""
         others = [f"left/{site}" for site in self._last.everybody if site != self.me]
-        return bool(others) and self._store.check(others) and all(self._store.get(one) == b"over" for one in others)
+        return self._store.check(others) and all(self._store.get(one) == b"over" for one in others)
 
     def _coming(self, number: int) -> Coming:
         gone = frozenset(site for site in self._last.everybody if self._store.check([f"left/{site}"]))
@@ -205,6 +218,7 @@ class Attendance:
         """Makes the process group of those sites."""
         self._make_group(PrefixStore(f"group/{now.number}/{len(sites)}", self._store), sites, timeout)
         self._epoch, self._failed = now.epoch, None
+        self._was_in, self._has_said = True, False
 
     def lost(self) -> None:
         """From here on this site is among no others."""
