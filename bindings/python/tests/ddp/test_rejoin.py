@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from ranks import Net, Raised, adamw, parameters, results, train
 
 from gradwire.torch import LocalSteps
@@ -55,8 +56,15 @@ def before(rank: int, world: int, codec: str) -> bytes:
 def after(rank: int, world: int, codec: str, brought: bytes, age: int = 20) -> bytes:
     """Of ranks that come together again, each with its own model at other parameters."""
     model, optimizer = made(5 + rank, codec)
+    sent, send = [], dist.send_object_list
+    dist.send_object_list = lambda told, to, group: [sent.append(to), send(told, to, group)]
     made_so_far = optimizer.rejoin(torch.load(io.BytesIO(brought))[rank], residual_age=age)
-    found = {"exchanges": made_so_far, "begins": parameters(model), "state": copy.deepcopy(optimizer.state_dict())}
+    found = {
+        "exchanges": made_so_far,
+        "sent to": sent,
+        "begins": parameters(model),
+        "state": copy.deepcopy(optimizer.state_dict()),
+    }
     train(model, optimizer, range(2 * EVERY), rank)
     found |= {"ends": parameters(model), "steps": optimizer.state_dict()["outer"]["gradwire"]["step"]}
     optimizer.close()
@@ -77,6 +85,8 @@ def test_those_that_are_left_go_on_without_a_lost_rank(codec: str) -> None:
     brought = [states[0][3], states[2][3]]
     found = unpacked(results(2, after, codec, packed(brought)))
     assert len({one["ends"] for one in found}) == 1
+    # All have the same, so nobody has to be told.
+    assert [one["sent to"] for one in found] == [[], []]
     for own, one in zip(brought, found, strict=True):
         assert (one["exchanges"], one["steps"]) == (3, 5)
         # A step after the last exchange is lost.
@@ -96,6 +106,7 @@ def test_new_ranks_and_late_ones_get_what_the_others_have(codec: str, age: int) 
     found = unpacked(results(3, after, codec, packed(brought), age))
     assert len({one["ends"] for one in found}) == 1
     assert {(one["exchanges"], one["begins"]) for one in found} == {(3, kept(states[0][2]))}
+    assert [one["sent to"] for one in found] == [[], [0, 2], []]
     for own, weight, one in zip(brought, (1 - 1 / age, 1.0, 0.0), found, strict=True):
         assert torch.equal(velocity(one["state"]), velocity(states[0][2]))
         expected = torch.zeros_like(flat(states[0][2])) if own is None else flat(own) * (weight * 3 / 2)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,8 @@ def walk(model: Walk, optimizer: LocalSteps, pace: float, steps: int = EVERY) ->
     return float(model.place.detach()[0])
 
 
-def is_late(rank: int, world: int, port: int) -> list[float]:
+def is_late(rank: int, world: int, port: int, goes_on: int) -> list[float]:
+    """Where two sites are; the second one is late for the first exchange, and takes so many more steps before the next one."""
     store = reached(port)
     model, optimizer = walking(store, f"site-{rank}")
     all_arrive(store, rank, world)
@@ -130,22 +132,30 @@ def is_late(rank: int, world: int, port: int) -> list[float]:
     if rank == 0:
         places = [walk(model, optimizer, 1.0)]
         store.add("first is over", 1)
-        # The other one is there when the second one begins.
-        wait_for(store, "gradwire/sites/here/3")
-        places += [walk(model, optimizer, 1.0), walk(model, optimizer, 1.0)]
+        wait_for(store, "goes on")
+        places.append(walk(model, optimizer, 1.0))
     else:
         walk(model, optimizer, 3.0, EVERY - 1)
         wait_for(store, "first is over")
-        places = [walk(model, optimizer, 3.0, 1), walk(model, optimizer, 3.0)]
+        places = [walk(model, optimizer, 3.0, 1 + goes_on)]
+        store.add("goes on", 1)
+        while optimizer.exchanges < 2:
+            # Steps that lead nowhere; at its own turn it waits.
+            place = walk(model, optimizer, 0.0, 1)
+        places.append(place)
+    places.append(walk(model, optimizer, 1.0 + 2 * rank))
     optimizer.close()
     return places
 
 
-def test_a_late_site_keeps_how_far_it_went(port: int) -> None:
-    first, second = results(2, is_late, port)
-    # The second one misses the first exchange, comes in behind the next one, and brings both ways to the third.
-    assert first == [4.0, 8.0, 8.0 + (4.0 + 24.0) / 2]
-    assert second == [8.0 + 12.0, first[2]]
+@pytest.mark.parametrize("goes_on", [0, 2, EVERY - 1])
+def test_a_late_site_keeps_how_far_it_went(port: int, goes_on: int) -> None:
+    first, second = results(2, is_late, port, goes_on)
+    way = 3.0 * (EVERY + goes_on)
+    # It goes on alone, comes in behind the second exchange, and brings all of its way to the third.
+    assert second[:2] == [way, 8.0 + way]
+    assert first == [4.0, 8.0, 8.0 + (4.0 + way + 12.0) / 2]
+    assert second[2] == first[2]
 
 
 def is_not_told_of_the_end(rank: int, world: int, port: int) -> list[float]:
@@ -235,6 +245,29 @@ def test_a_killed_site_is_done_without_and_comes_back(port: int, options: dict[s
     assert again[0] > 4
 
 
+def cannot_come_together(rank: int, world: int, port: int) -> tuple[str, int]:
+    store = reached(port)
+    model = Net()
+    optimizer = LocalSteps(model, adamw(model), every=1, sites=Sites(store, f"site-{rank}", quorum=2, patience=0.1), timeout=20)
+
+    def fails(_: object) -> int:
+        raise RuntimeError("no room")
+
+    optimizer._go_on = fails  # type: ignore[method-assign]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            optimizer.rejoin(None)
+        except RuntimeError as error:
+            count = sum(str(one.message).endswith("sites did not come together, and meet again: no room") for one in said)
+            return str(error), count
+    return "", 0
+
+
+def test_sites_that_never_come_together_are_told_why(port: int) -> None:
+    assert results(2, cannot_come_together, port) == [("no room", 10)] * 2
+
+
 def ends_late(rank: int, world: int, port: int) -> str:
     store = reached(port)
     model, optimizer = Net(), None
@@ -246,6 +279,7 @@ def ends_late(rank: int, world: int, port: int) -> str:
     told = ""
     try:
         train(model, optimizer, range(1), rank)
+        optimizer.synchronize()
     except ExchangeError as error:
         told = str(error)
     optimizer.close()

@@ -10,16 +10,17 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ._at_sites import AtSites
 from ._engine import Engine
-from ._errors import ExchangeError, PeerFailedError, PeerLostError
+from ._errors import ExchangeError
 from ._fragments import cut as cut_names
 from ._fragments import due
 from ._optimizer import _KEY, DistributedOptimizer, cut, strangers
 from ._options import AUTO, type_error, whole
-from ._rejoin import Brought, alike, check_fits, composed, digest, first, share, tell
+from ._rejoin import Brought, alike, arrays, check_fits, common, composed, digest, first, share, tell
 from ._rounds import Round
 from ._several import Several
-from ._sites import Attendance, Sites
+from ._sites import Sites
 from ._wrapper import Wrapper
 
 Outer = Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
@@ -50,14 +51,6 @@ class _Pending:
     ends: dict[str, torch.Tensor]
     #: Of sites.
     round: Round | None = None
-
-
-@dataclass(frozen=True)
-class _Brings:
-    """What a site brings to those that it meets: its state, and where its steps had led since its last exchange."""
-
-    state: Mapping[str, Any] | None
-    ends: Mapping[str, torch.Tensor] | None
 
 
 class LocalSteps(Wrapper):
@@ -151,7 +144,7 @@ class LocalSteps(Wrapper):
         #: Of the run, of which this rank has gone where they led.
         self._exchanges = 0
         self._pending: _Pending | None = None
-        self._group, self._timeout = group, timeout
+        self._group = group
         named = list(model.named_parameters())
         kept = _kept(inner, named)
         self._kept = {name: (kept[id(parameter)], parameter) for name, parameter in named if id(parameter) in kept}
@@ -175,9 +168,7 @@ class LocalSteps(Wrapper):
             threads=threads,
             _settings={"every": every, "fragments": fragments, "overlap": overlap},
         )
-        self._attendance = None if sites is None else Attendance(sites)
-        #: While this site is among no others.
-        self._brings: _Brings | None = None if sites is None else _Brings(None, None)
+        self._at_sites = None if sites is None else AtSites(self, sites, timeout)
         self._make_outer()
 
     def _make_outer(self) -> None:
@@ -194,13 +185,15 @@ class LocalSteps(Wrapper):
         self._taken += 1
         fragment = due(self._taken, self._every, len(self._names))
         is_over = self._pending is not None and self._taken - self._pending.begun >= self._overlap
+        if self._at_sites is not None and self._at_sites.is_late:
+            # It goes on alone until the others come to their next exchange, or its own is due.
+            self._at_sites.met(waits=fragment is not None)
+            return loss
         came_in = (is_over or fragment is not None) and self._end(is_due=fragment is not None)
         if fragment is not None and not came_in:
             self._start(fragment)
             if self._overlap == 0:
                 self._end()
-                if len(self._names) == 1:
-                    self._taken = 0
         return loss
 
     def _step_alone(self, closure: Callable[[], float] | None) -> float | None:
@@ -224,15 +217,12 @@ class LocalSteps(Wrapper):
         self._end()
         self._start(None)
         self._end()
-        self._taken = 0
 
     def _start(self, fragment: int | None) -> None:
-        """Begins an exchange, at sites with those who are there in time. Others come in behind it, and begin none."""
-        if self._attendance is None:
+        """Begins an exchange, at sites with those who are there in time; others begin none."""
+        if self._at_sites is None:
             self._begin(fragment, None)
-        elif self._brings is not None:
-            raise RuntimeError("step: call rejoin() before the first one, so that this site meets the others")
-        elif (now := self._met(self._attendance)) is not None:
+        elif (now := self._at_sites.started(is_last=fragment is None)) is not None:
             self._begin(fragment, now)
 
     def _end(self, *, is_due: bool = False) -> bool:
@@ -243,78 +233,13 @@ class LocalSteps(Wrapper):
         pending = self._pending
         if pending is None:
             return False
-        if self._attendance is None or pending.round is None:
+        if self._at_sites is None or pending.round is None:
             self._take_pending()
             return False
-        if self._took(self._attendance, pending.round):
-            return self._let_in(self._attendance, pending.round, is_due=is_due)
+        if self._at_sites.took(pending.round):
+            return self._at_sites.let_in(pending.round, is_due=is_due)
         self._start(pending.fragment)
         return self._pending is None or self._end(is_due=is_due)
-
-    # Where sites come and go.
-
-    def _met(self, attendance: Attendance) -> Round | None:
-        """The round in which this site exchanges; nothing if it came in behind that of others, or with them."""
-        while True:
-            now = attendance.meet()
-            if attendance.me not in now.members:
-                if self._is_together(attendance, now, now.everybody):
-                    return None
-            elif not now.is_anew or self._is_together(attendance, now, now.members):
-                return now
-
-    def _took(self, attendance: Attendance, now: Round) -> bool:
-        """Whether the exchange came to its end, and this site is where it led."""
-        try:
-            self._take_pending()
-        except (PeerFailedError, PeerLostError):
-            self._drop_means()
-            attendance.failed(now)
-            return False
-        attendance.ended(now)
-        return True
-
-    def _let_in(self, attendance: Attendance, now: Round, *, is_due: bool) -> bool:
-        """Lets in those who came to a round of others. If that fails when it is half done, this site comes in anew, too."""
-        if not now.joins or self._is_together(attendance, now, now.everybody, is_due=is_due) or self._brings is None:
-            return False
-        self._met(attendance)
-        return True
-
-    def _is_together(self, attendance: Attendance, now: Round, those: Sequence[str], *, is_due: bool = False) -> bool:
-        """Connects those sites, and lets them go on from where the first of them is that knows most.
-
-        If one of them does not come, all stays as it was. If it fails later, this site is among no others until it meets some.
-        With ``is_due`` members exchange at once, and those who come in take a step before that.
-        """
-        taken, brings = self._taken, self._brings
-        if brings is None:
-            state = {**self.state_dict(), "taken": taken - is_due}
-            brings = _Brings(state, {name: parameter.detach().clone() for name, (_, parameter) in self._kept.items()})
-        if not attendance.all_come(now, those):
-            return False
-        self._brings, is_sent = brings, attendance.missed_the_end()
-        try:
-            self._outer.close()
-            attendance.connect(now, those, self._timeout)
-            self._make_outer()
-            self._go_on(brings.state)
-        except RuntimeError:
-            attendance.lost()
-            return False
-        self._brings = None
-        if attendance.me in now.members:
-            self._taken = taken
-        if brings.state is not None and brings.ends is not None and not is_sent:
-            self._move_as(brings.state["kept"], brings.ends)
-        return True
-
-    def _move_as(self, before: Mapping[str, torch.Tensor], ends: Mapping[str, torch.Tensor]) -> None:
-        """Moves the parameters as far as the steps of this site had led."""
-        with torch.no_grad():
-            for name, (start, parameter) in self._kept.items():
-                is_same = torch.equal(start, before[name])
-                parameter.copy_(ends[name] if is_same else start + (ends[name] - before[name].to(parameter.dtype)))
 
     def _names_of(self, fragment: int | None) -> Iterable[str]:
         return self._kept if fragment is None else self._names[fragment]
@@ -353,6 +278,8 @@ class LocalSteps(Wrapper):
                 end = pending.ends.get(name)
                 parameter.copy_(start if end is None else start + (parameter - end))
                 start.grad = None
+        if pending.fragment is None or (len(self._names) == 1 and self._overlap == 0):
+            self._taken = 0
 
     @property
     def exchange(self) -> Engine:
@@ -399,7 +326,7 @@ class LocalSteps(Wrapper):
 
         Then all were saved right after an exchange, and rank i takes the inner optimizer of old rank i modulo their number.
         """
-        if self._attendance is not None:
+        if self._at_sites is not None:
             raise RuntimeError("load_state_dict: with sites=, pass the state to rejoin()")
         states = [state_dict] if isinstance(state_dict, Mapping) else state_dict
         if not isinstance(states, list | tuple) or not states or not all(_is_state(state) for state in states):
@@ -441,41 +368,43 @@ class LocalSteps(Wrapper):
         """Goes on after ranks were lost or came. All call it before their first step, in place of :meth:`load_state_dict`.
 
         Each passes the :meth:`state_dict` that it saved last, or ``None`` if it has none. The first of those that have seen the
-        most exchanges gives its kept parameters and the state of the outer optimizer to all. Each rank keeps its own inner
-        optimizer and residual; one that has missed exchanges keeps less of its residual, and none after ``residual_age``. All
-        go on from the parameters that were kept: what a rank did after its last exchange is lost, and so is the residual of
-        those that are not there. Without any state, all get the parameters of the first rank.
+        most exchanges gives its kept parameters and the state of the outer optimizer to those who lack them. Each rank keeps
+        its own inner optimizer and residual; one that has missed exchanges keeps less of its residual, and none after
+        ``residual_age``. All go on from the parameters that were kept: what a rank did after its last exchange is lost, and so
+        is the residual of those that are not there. Without any state, all get the parameters of the first rank.
 
         With ``sites``, a rank comes in behind the next exchange of those who are there, or begins with those who come.
 
         Returns the exchanges that the run has made. An exception is raised at all ranks alike, and changes nothing.
         """
         self._residual_age = whole("residual_age", residual_age, least=1)
-        if self._attendance is None:
+        if self._at_sites is None:
             return self._go_on(state_dict)
         own, fault = self._usable(state_dict)
         if fault:
             raise ValueError(fault)
-        self._attendance.agree(self.exchange._worker.settings)
-        self._brings = _Brings(own, None)
-        self._met(self._attendance)
+        self._at_sites.come_in(own)
         return self._exchanges
 
     def _go_on(self, state_dict: Mapping[str, Any] | None) -> int:
         """Goes on from where the first of the ranks is that has seen the most exchanges. Returns how many."""
         own, fault = self._usable(state_dict)
         exchanges = -1 if own is None else own["outer"][_KEY]["step"]
-        every = share(Brought(exchanges, "" if own is None else digest(own["outer"][_KEY]), fault), self._group)
+        tells = self._told(own)
+        of_arrays = "" if own is None else digest(arrays(own["outer"][_KEY]))
+        every = share(Brought(exchanges, digest(common(tells)), of_arrays, fault), self._group)
         self._forget_pending()
         knows, rank = first(every), self.exchange._worker.rank
-        told = tell(self._told(own) if rank == (knows or 0) else None, knows or 0, self._group)
+        source = every[knows or 0]
+        lacking = [other for other, one in enumerate(every) if one.alike != source.alike]
+        told = tell(tells, knows or 0, lacking, self._group)
         with torch.no_grad():
             for name, (start, parameter) in self._kept.items():
                 start.copy_(told["kept"][name])
                 parameter.copy_(start)
         # Restarted ranks begin their fragments anew; sites are in the midst of theirs.
-        self._taken = 0 if self._attendance is None else told["taken"] % self._every
-        made = self._exchanges = max(0, every[knows or 0].exchanges)
+        self._taken = 0 if self._at_sites is None else told["taken"]
+        made = self._exchanges = max(0, source.exchanges)
         if knows is None:
             return 0
         weight = max(0.0, 1.0 - (made - exchanges) / self._residual_age)
@@ -537,8 +466,8 @@ class LocalSteps(Wrapper):
     def close(self) -> None:
         """Ends the thread and the connections. Steps are alone from then on; an exchange is refused."""
         self._outer.close()
-        if self._attendance is not None:
-            self._attendance.leave(is_over=True)
+        if self._at_sites is not None:
+            self._at_sites.leave()
 
 
 def _is_state(state: object) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ._optimizer import _KEY as KEY
 from ._state import KEPT
 
 State = dict[str, Any]
@@ -21,7 +22,8 @@ class Brought:
 
     #: Exchanges that it has seen; -1 without a state.
     exchanges: int
-    #: Of the arrays that its codecs keep.
+    #: A hash of all that every rank has alike, and one of the arrays that its codecs keep.
+    alike: str
     arrays: str
     #: Why its state cannot be used, or nothing.
     fault: str
@@ -43,21 +45,60 @@ def first(every: Sequence[Brought]) -> int | None:
     return None if most < 0 else next(rank for rank, one in enumerate(every) if one.exchanges == most)
 
 
-def tell(own: Any, rank: int, group: dist.ProcessGroup | None) -> Any:
-    """That object of a rank, at all ranks."""
+def tell(own: Any, rank: int, to: Sequence[int], group: dist.ProcessGroup | None) -> Any:
+    """That object of a rank, at those to whom it is sent; their own at all others."""
+
+    def worldwide(one: int) -> int:
+        return one if group is None else dist.get_global_rank(group, one)
+
     told = [own]
-    dist.broadcast_object_list(told, rank if group is None else dist.get_global_rank(group, rank), group)
+    me = dist.get_rank(group)
+    if me == rank:
+        for one in to:
+            dist.send_object_list(told, worldwide(one), group)
+    elif me in to:
+        dist.recv_object_list(told, worldwide(rank), group)
     return told[0]
 
 
-def digest(kept: State) -> str:
-    """Of the arrays of all codecs, by name."""
-    found = hashlib.sha256()
-    for one in kept["groups"]:
-        for name, array in sorted(one.get("arrays", {}).items()):
-            found.update(repr((one["codec"], one["names"], name, len(array))).encode())
-            found.update(array.cpu().numpy().tobytes())
-    return found.hexdigest()
+def digest(found: Any) -> str:
+    """Of a tree of dictionaries, lists, tensors and plain values: all of its names, types, shapes and bits."""
+    hashed = hashlib.sha256()
+
+    def update(one: Any) -> None:
+        if isinstance(one, Mapping):
+            hashed.update(f"{len(one)} names ".encode())
+            for name, value in sorted(one.items(), key=lambda item: repr(item[0])):
+                hashed.update(f"{name!r}: ".encode())
+                update(value)
+        elif isinstance(one, list | tuple):
+            hashed.update(f"{len(one)} values ".encode())
+            for value in one:
+                update(value)
+        elif isinstance(one, torch.Tensor):
+            hashed.update(f"{one.dtype} {tuple(one.shape)} ".encode())
+            # Without elements it has no stride by which it could be seen as bytes.
+            if one.numel():
+                hashed.update(one.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        else:
+            hashed.update(f"{one!r} ".encode())
+
+    update(found)
+    return hashed.hexdigest()
+
+
+def common(told: State) -> State:
+    """Of what a rank would tell others: all but what it has of its own, and they would not take."""
+    if "outer" not in told:
+        return told
+    kept = {name: value for name, value in told["outer"][KEY].items() if name != "rank"}
+    kept["groups"] = [{name: value for name, value in one.items() if name != "states"} for one in kept["groups"]]
+    return {**told, "outer": {**told["outer"], KEY: kept}}
+
+
+def arrays(kept: State) -> list[Any]:
+    """What the codecs keep under names, of all groups."""
+    return [(one["codec"], one["names"], sorted(one.get("arrays", {}).items())) for one in kept["groups"]]
 
 
 def alike(kept: State) -> State:

@@ -79,6 +79,8 @@ class Attendance:
         self._store = PrefixStore("gradwire/sites", sites._store)
         self.me = f"{sites._name}/{uuid.uuid4().hex[:12]}"
         self._last = Round(0)
+        #: The round to which this site has come, and which is not agreed yet.
+        self._at: int | None = None
         self._epoch = 0
         #: The round whose exchange failed here, until others are met anew.
         self._failed: int | None = None
@@ -99,18 +101,31 @@ class Attendance:
 
     # One round after the other.
 
-    def meet(self) -> Round:
-        """Comes to the next round, and waits until it is agreed. Returns the first one in which this site has a part."""
+    def meet(self, *, waits: bool = True) -> Round | None:
+        """Comes to the next round, and waits until it is agreed. Returns the first one in which this site has a part.
+
+        Without ``waits``, nothing as long as others have not agreed: to be asked again.
+        """
         with self._asking():
             while True:
-                self._last = self._newest()
-                self._last = self._come_to(self._last.number + 1)
+                if self._at is None:
+                    self._last = self._newest()
+                    self._at = self._last.number + 1
+                    self._arrive(self._at)
+                if not waits and not self._store.check([f"round/{self._at}"]):
+                    return None
+                self._last, self._at = self._agreed(self._at), None
                 if self.me in self._last.everybody:
                     break
             self._epoch = self._last.epoch if self.me in self._last.members else 0
             if self.me == self._last.everybody[0]:
                 self._forget(self._last.number - _REMEMBERED)
             return self._last
+
+    def is_late(self) -> bool:
+        """Whether those among whom this site is have gone on without it."""
+        with self._asking():
+            return self._epoch > 0 and self._newest().number > self._last.number
 
     def _newest(self) -> Round:
         """The last round that was agreed."""
@@ -120,10 +135,12 @@ class Attendance:
             number += 1
         return self._last if number == self._last.number else Round.heard(number, self._store.get(f"round/{number}"))
 
-    def _come_to(self, number: int) -> Round:
-        """Tells that this site is there, and waits until any of those who are there says what the round comes to."""
+    def _arrive(self, number: int) -> None:
         said = json.dumps([self.me, self._sites._name, self._epoch, self._failed is not None])
         self._store.set(f"here/{number}/{self._store.add(f'here/{number}', 1)}", said)
+
+    def _agreed(self, number: int) -> Round:
+        """Waits until any of those who are there says what the round comes to."""
         place, came = f"round/{number}", time.monotonic()
         # From when those who are there wait for others: one of those who were in is among them, if any can come.
         since: float | None = None

@@ -1,0 +1,139 @@
+"""How LocalSteps exchange where sites come, go and are late."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ._errors import PeerFailedError, PeerLostError
+from ._rounds import Round
+from ._sites import Attendance, Sites
+
+if TYPE_CHECKING:
+    from ._local import LocalSteps
+
+
+# How often in a row sites may fail to come together, before that is more than sites that are lost.
+_MOST_FAILURES = 10
+
+
+@dataclass(frozen=True)
+class _Brings:
+    """What a site brings to those that it meets: its state, and where its steps had led since its last exchange."""
+
+    state: Mapping[str, Any] | None
+    ends: Mapping[str, torch.Tensor] | None
+
+
+class AtSites:
+    """One site: which exchanges it takes part in, and from where it goes on when it meets others."""
+
+    def __init__(self, steps: LocalSteps, sites: Sites, timeout: float) -> None:
+        """Alone, until it comes in."""
+        self._steps, self._attendance, self._timeout = steps, Attendance(sites), timeout
+        #: While this site is among no others.
+        self._brings: _Brings | None = _Brings(None, None)
+        self._failures = 0
+        #: Whether others have exchanged without this site, which comes in behind their next exchange.
+        self.is_late = False
+
+    def come_in(self, state: Mapping[str, Any] | None) -> None:
+        """Waits for the others, and goes on with them."""
+        self._attendance.agree(self._steps.exchange._worker.settings)
+        self._brings = _Brings(state, None)
+        self.met()
+
+    def started(self, *, is_last: bool) -> Round | None:
+        """The round in which this site exchanges now; nothing if it comes in behind others.
+
+        One that is late waits for that only if this is the last exchange.
+        """
+        if self._brings is not None:
+            raise RuntimeError("step: call rejoin() before the first one, so that this site meets the others")
+        if self.is_late or self._attendance.is_late():
+            self.is_late = True
+            return self.met(waits=is_last)
+        return self.met()
+
+    def met(self, *, waits: bool = True) -> Round | None:
+        """The next round in which this site exchanges; nothing if it came in behind that of others, or with them.
+
+        Without ``waits``, nothing also as long as the others have not come to it.
+        """
+        while (now := self._attendance.meet(waits=waits)) is not None:
+            if self._attendance.me not in now.members:
+                if self._is_together(now, now.everybody):
+                    self.is_late = False
+                    break
+            elif not now.is_anew or self._is_together(now, now.members):
+                return now
+        return None
+
+    def took(self, now: Round) -> bool:
+        """Whether the exchange came to its end, and this site is where it led."""
+        try:
+            self._steps._take_pending()
+        except (PeerFailedError, PeerLostError):
+            self._steps._drop_means()
+            self._attendance.failed(now)
+            return False
+        self._attendance.ended(now)
+        return True
+
+    def let_in(self, now: Round, *, is_due: bool) -> bool:
+        """Lets in those who came to a round of others. Returns whether that failed half done, and this site came in anew, too.
+
+        With ``is_due`` the next exchange follows at once.
+        """
+        if not now.joins or self._is_together(now, now.everybody, is_due=is_due) or self._brings is None:
+            return False
+        self.met()
+        return True
+
+    def _is_together(self, now: Round, those: Sequence[str], *, is_due: bool = False) -> bool:
+        """Connects those sites, and lets them go on from where the first of them is that knows most.
+
+        If one of them does not come, all stays as it was. If it fails later, this site is among no others until it meets some.
+        With ``is_due`` members exchange at once, and those who come in take a step before that.
+        """
+        steps, taken, brings = self._steps, self._steps._taken, self._brings
+        if brings is None:
+            state = {**steps.state_dict(), "taken": taken - is_due}
+            brings = _Brings(state, {name: parameter.detach().clone() for name, (_, parameter) in steps._kept.items()})
+        if not self._attendance.all_come(now, those):
+            return False
+        self._brings, is_sent = brings, self._attendance.missed_the_end()
+        try:
+            steps._outer.close()
+            self._attendance.connect(now, those, self._timeout)
+            steps._make_outer()
+            steps._go_on(brings.state)
+        except RuntimeError as error:
+            # Of a peer that is lost, gloo says no more than this.
+            self._failures += 1
+            if self._failures > _MOST_FAILURES:
+                raise
+            warnings.warn(f"gradwire: {len(those)} sites did not come together, and meet again: {error}", stacklevel=2)
+            self._attendance.lost()
+            return False
+        self._brings, self._failures = None, 0
+        if self._attendance.me in now.members:
+            steps._taken = taken
+        if brings.state is not None and brings.ends is not None and not is_sent:
+            self._move_as(brings.state["kept"], brings.ends)
+        return True
+
+    def _move_as(self, before: Mapping[str, torch.Tensor], ends: Mapping[str, torch.Tensor]) -> None:
+        """Moves the parameters as far as the steps of this site had led."""
+        with torch.no_grad():
+            for name, (start, parameter) in self._steps._kept.items():
+                is_same = torch.equal(start, before[name])
+                parameter.copy_(ends[name] if is_same else start + (ends[name] - before[name].to(parameter.dtype)))
+
+    def leave(self) -> None:
+        """Tells the others that the run is over here."""
+        self._attendance.leave(is_over=True)
