@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.utils._pytree import tree_map
 
 from ._optimizer import _KEY as KEY
 from ._state import KEPT
@@ -53,9 +54,11 @@ def tell(own: Any, rank: int, to: Sequence[int], group: dist.ProcessGroup | None
 
     told = [own]
     me = dist.get_rank(group)
-    if me == rank:
+    if me == rank and to:
+        # Others may have other devices.
+        sent = [tree_map(lambda one: one.cpu() if isinstance(one, torch.Tensor) else one, own)]
         for one in to:
-            dist.send_object_list(told, worldwide(one), group)
+            dist.send_object_list(sent, worldwide(one), group)
     elif me in to:
         dist.recv_object_list(told, worldwide(rank), group)
     return told[0]
