@@ -229,7 +229,7 @@ class Attendance:
                     self._store.compare_set(place, "", "stop")
                 else:
                     time.sleep(_LOOK_SECONDS)
-            return self._store.get(place) == b"go"
+            return bool(self._store.get(place) == b"go")
 
     def connect(self, now: Round, sites: Sequence[str], timeout: float) -> None:
         """Makes the process group of those sites."""
