@@ -45,9 +45,9 @@ class AtSites:
         """Waits for the others, and goes on with them."""
         self._attendance.agree(self._steps.exchange._worker.settings)
         self._brings = _Brings(state, None)
-        self.met()
+        self.meet()
 
-    def started(self, *, is_last: bool) -> Round | None:
+    def next_round(self, *, is_last: bool) -> Round | None:
         """The round in which this site exchanges now; nothing if it comes in behind others.
 
         One that is late waits for that only if this is the last exchange.
@@ -56,24 +56,24 @@ class AtSites:
             raise RuntimeError("step: call rejoin() before the first one, so that this site meets the others")
         if self.is_late or self._attendance.is_late():
             self.is_late = True
-            return self.met(waits=is_last)
-        return self.met()
+            return self.meet(waits=is_last)
+        return self.meet()
 
-    def met(self, *, waits: bool = True) -> Round | None:
+    def meet(self, *, waits: bool = True) -> Round | None:
         """The next round in which this site exchanges; nothing if it came in behind that of others, or with them.
 
-        Without ``waits``, nothing also as long as the others have not come to it.
+        Without ``waits``, nothing also as long as the others have not come to it; but a site that is among none has to wait.
         """
-        while (now := self._attendance.meet(waits=waits)) is not None:
+        while (now := self._attendance.meet(waits=waits or self._brings is not None)) is not None:
             if self._attendance.me not in now.members:
-                if self._is_together(now, now.everybody):
+                if self._connect(now, now.everybody):
                     self.is_late = False
                     break
-            elif not now.is_anew or self._is_together(now, now.members):
+            elif not now.is_anew or self._connect(now, now.members):
                 return now
         return None
 
-    def took(self, now: Round) -> bool:
+    def finish(self, now: Round) -> bool:
         """Whether the exchange came to its end, and this site is where it led."""
         try:
             self._steps._take_pending()
@@ -84,17 +84,17 @@ class AtSites:
         self._attendance.ended(now)
         return True
 
-    def let_in(self, now: Round, *, is_due: bool) -> bool:
+    def admit(self, now: Round, *, is_due: bool) -> bool:
         """Lets in those who came to a round of others. Returns whether that failed half done, and this site came in anew, too.
 
         With ``is_due`` the next exchange follows at once.
         """
-        if not now.joins or self._is_together(now, now.everybody, is_due=is_due) or self._brings is None:
+        if not now.joins or self._connect(now, now.everybody, is_due=is_due) or self._brings is None:
             return False
-        self.met()
+        self.meet()
         return True
 
-    def _is_together(self, now: Round, those: Sequence[str], *, is_due: bool = False) -> bool:
+    def _connect(self, now: Round, those: Sequence[str], *, is_due: bool = False) -> bool:
         """Connects those sites, and lets them go on from where the first of them is that knows most.
 
         If one of them does not come, all stays as it was. If it fails later, this site is among no others until it meets some.

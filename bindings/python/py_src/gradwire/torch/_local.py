@@ -187,7 +187,7 @@ class LocalSteps(Wrapper):
         is_over = self._pending is not None and self._taken - self._pending.begun >= self._overlap
         if self._at_sites is not None and self._at_sites.is_late:
             # It goes on alone until the others come to their next exchange, or its own is due.
-            self._at_sites.met(waits=fragment is not None)
+            self._at_sites.meet(waits=fragment is not None)
             return loss
         came_in = (is_over or fragment is not None) and self._end(is_due=fragment is not None)
         if fragment is not None and not came_in:
@@ -222,7 +222,7 @@ class LocalSteps(Wrapper):
         """Begins an exchange, at sites with those who are there in time; others begin none."""
         if self._at_sites is None:
             self._begin(fragment, None)
-        elif (now := self._at_sites.started(is_last=fragment is None)) is not None:
+        elif (now := self._at_sites.next_round(is_last=fragment is None)) is not None:
             self._begin(fragment, now)
 
     def _end(self, *, is_due: bool = False) -> bool:
@@ -236,8 +236,8 @@ class LocalSteps(Wrapper):
         if self._at_sites is None or pending.round is None:
             self._take_pending()
             return False
-        if self._at_sites.took(pending.round):
-            return self._at_sites.let_in(pending.round, is_due=is_due)
+        if self._at_sites.finish(pending.round):
+            return self._at_sites.admit(pending.round, is_due=is_due)
         self._start(pending.fragment)
         return self._pending is None or self._end(is_due=is_due)
 
