@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import matplotlib
-from report import DENSE, TUNING_SEED, WORKERS, best_rate, of, read
+from report import DENSE, TUNING_SEED, WORKERS, best_rate, fresh, of, read
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
@@ -41,11 +41,10 @@ METHODS = {
 
 def runs(lines, task, method):
     """Those to be drawn, and whether they have seeds of their own."""
-    rate, found = best_rate(lines, task, method), of(lines, task, method)
-    fresh = [line for (_, seed), line in found.items() if seed != TUNING_SEED]
-    if len(fresh) > 1:
-        return fresh, True
-    return [line for key, line in found.items() if key == (rate, TUNING_SEED)], False
+    if len(repeated := fresh(lines, task, method)) > 1:
+        return list(repeated.values()), True
+    rate = best_rate(lines, task, method)
+    return [line for key, line in of(lines, task, method).items() if key == (rate, TUNING_SEED)], False
 
 
 def course(chosen, most_loss):
