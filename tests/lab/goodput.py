@@ -11,8 +11,8 @@ Trains on four hosts of the lab, at 100 Mbit/s: one GPT in two ways by the train
     in PyTorch     local steps at sites, by bindings/python/examples/sites.py; a fifth host holds their store, and stays
 
 Each way is timed first without a kill, for so many seconds (600), and then with one every so many (60): site 1, 2, 3, 0 and so
-on, by SIGKILL. Site 0 is the trainer's server, too. A site that was killed is started again after so many seconds (10), by the command
-that it was started with. Work is batches of one site that are in the parameters: of those of a mean, and of steps that no
+on, by SIGKILL. Site 0 is the trainer's server, too. A site that was killed is started again after so many seconds (10), by the
+command that it was started with. Work is batches of one site that are in the parameters: of those of a mean, and of steps that no
 checkpoint lost. Goodput is work over that without a kill, in the minutes that both have: a batch takes longer as training goes
 on. Each run is one line of RESULTS.jsonl, and is not made again. The text is read from GRADWIRE_DATA. Needs root, cargo, libzmq,
 and what the lab needs (run.py); started by a Python that has torch and gradwire, it also measures them.

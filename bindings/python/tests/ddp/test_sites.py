@@ -21,7 +21,7 @@ from torch.distributed import TCPStore
 
 import gradwire.torch
 from gradwire.torch import ExchangeError, LocalSteps, PeerLostError, Sites
-from gradwire.torch._rounds import Arrival, Coming, Round
+from gradwire.torch._agreement import Agreement, Arrival, Gathering
 
 EVERY = 4
 
@@ -50,7 +50,7 @@ def wait_for(store: TCPStore, key: str, count: int = 1) -> None:
 
 
 def all_arrive(store: TCPStore, order: int, world: int) -> None:
-    """Sites come to their first round in this order, so that each of them has the rank that a test gives it."""
+    """Sites are ready for the first time in this order, so that each of them has the rank that a test gives it."""
     wait_for(store, "gradwire/sites/here/1", order)
     store.add("begun", 1)
 
@@ -115,7 +115,7 @@ def walking(store: TCPStore, name: str) -> tuple[Walk, LocalSteps]:
 
 
 def walk(model: Walk, optimizer: LocalSteps, pace: float, steps: int = EVERY) -> float:
-    """Where the model is behind so many steps."""
+    """Where the model is after so many steps."""
     for _ in range(steps):
         model.place.grad = torch.full_like(model.place, -pace)
         optimizer.step()
@@ -152,7 +152,7 @@ def is_late(rank: int, world: int, port: int, goes_on: int) -> list[float]:
 def test_a_late_site_keeps_how_far_it_went(port: int, goes_on: int) -> None:
     first, second = results(2, is_late, port, goes_on)
     way = 3.0 * (EVERY + goes_on)
-    # It goes on alone, comes in behind the second exchange, and brings all of its way to the third.
+    # It trains alone until the second exchange is over, and brings all of its way to the third.
     assert second[:2] == [way, 8.0 + way]
     assert first == [4.0, 8.0, 8.0 + (4.0 + way + 12.0) / 2]
     assert second[2] == first[2]
@@ -196,7 +196,7 @@ def packed(found: Any) -> bytes:
 
 
 def is_killed(rank: int, world: int, port: int, options: dict[str, Any]) -> tuple[int, int, bytes]:
-    """Three sites. The third one is killed, and started again as the last rank, behind exchanges of the others alone."""
+    """Three sites. The third one is killed, and started again as the last rank, after exchanges of the others alone."""
     store = reached(port)
     model, state, started = Net(), None, 0
     name = f"site-{min(rank, 2)}"
@@ -241,7 +241,7 @@ def test_a_killed_site_is_done_without_and_comes_back(port: int, options: dict[s
     assert isinstance(killed, Died)
     assert first[:2] == (0, second[1])
     assert first[1:] == second[1:] == again[1:]
-    # It came in behind exchanges that it had missed.
+    # It had missed exchanges.
     assert again[0] > 4
 
 
@@ -270,7 +270,7 @@ def test_sites_that_never_come_together_are_told_why(port: int) -> None:
 
 def ends_late(rank: int, world: int, port: int) -> str:
     store = reached(port)
-    model, optimizer = Net(), None
+    model = Net()
     sites = Sites(store, f"site-{rank}", quorum=2, patience=0.5)
     optimizer = LocalSteps(model, adamw(model), every=1, sites=sites, timeout=20)
     optimizer.rejoin(None)
@@ -375,44 +375,44 @@ def test_a_store_that_is_gone_is_said() -> None:
         optimizer.close()
 
 
-# How a round is agreed.
+# Who takes part in an exchange.
 
 IN = Arrival("", 5, False)
 FAILED, NEW = Arrival("", 5, True), Arrival("", 0, False)
-LAST = Round(7, ("a/1", "b/1"), ("c/1",), epoch=5)
+LAST = Agreement(7, ("a/1", "b/1"), ("c/1",), epoch=5)
 
 
 @pytest.mark.parametrize(
     ("here", "quorum", "has_waited", "expected"),
     [
         # All who were in.
-        ("a b c", 1, False, Round(8, ("a/1", "b/1", "c/1"), (), False, 5)),
-        ("c b a", 3, False, Round(8, ("a/1", "b/1", "c/1"), (), False, 5)),
+        ("a b c", 1, False, Agreement(8, ("a/1", "b/1", "c/1"), (), False, 5)),
+        ("c b a", 3, False, Agreement(8, ("a/1", "b/1", "c/1"), (), False, 5)),
         # One is late.
         ("a b", 1, False, None),
-        ("a b", 2, True, Round(8, ("a/1", "b/1"), (), True, 8)),
+        ("a b", 2, True, Agreement(8, ("a/1", "b/1"), (), True, 8)),
         ("a b", 3, True, None),
         # One left.
-        ("a b -c", 1, False, Round(8, ("a/1", "b/1"), (), True, 8)),
+        ("a b -c", 1, False, Agreement(8, ("a/1", "b/1"), (), True, 8)),
         # A new one, and one that was late before.
-        ("a b c +d", 1, False, Round(8, ("a/1", "b/1", "c/1"), ("d/1",), False, 8)),
-        ("a b +c", 1, False, Round(8, ("a/1", "b/1"), ("c/1",), True, 8)),
+        ("a b c +d", 1, False, Agreement(8, ("a/1", "b/1", "c/1"), ("d/1",), False, 8)),
+        ("a b +c", 1, False, Agreement(8, ("a/1", "b/1"), ("c/1",), True, 8)),
         # One was started again.
-        ("a b c2", 1, False, Round(8, ("a/1", "b/1"), ("c/2",), True, 8)),
+        ("a b c2", 1, False, Agreement(8, ("a/1", "b/1"), ("c/2",), True, 8)),
         # Their exchange failed.
-        ("a! b! c!", 1, False, Round(8, ("a/1", "b/1", "c/1"), (), True, 8)),
+        ("a! b! c!", 1, False, Agreement(8, ("a/1", "b/1", "c/1"), (), True, 8)),
         ("a! b!", 1, False, None),
         # One has seen its end, so the others missed it.
-        ("b! a c! *", 1, False, Round(8, ("a/1",), ("b/1", "c/1"), True, 8)),
+        ("b! a c! *", 1, False, Agreement(8, ("a/1",), ("b/1", "c/1"), True, 8)),
         ("b! c! *", 1, False, None),
         # Fewer than the quorum are left: all begin together.
-        ("+d a b", 3, True, Round(8, (), ("a/1", "b/1", "d/1"), False, 8)),
+        ("+d a b", 3, True, Agreement(8, (), ("a/1", "b/1", "d/1"), False, 8)),
         # Nobody who was in.
         ("+d +e", 1, False, None),
-        ("+d +e", 1, True, Round(8, (), ("d/1", "e/1"), False, 8)),
+        ("+d +e", 1, True, Agreement(8, (), ("d/1", "e/1"), False, 8)),
     ],
 )
-def test_a_round_is_agreed_once_it_can_be(here: str, quorum: int, has_waited: bool, expected: Round | None) -> None:
+def test_sites_agree_as_soon_as_they_can(here: str, quorum: int, has_waited: bool, expected: Agreement | None) -> None:
     arrivals, gone, has_ended = {}, set(), False
     for word in here.split():
         name = word.strip("+-!2*")
@@ -424,11 +424,11 @@ def test_a_round_is_agreed_once_it_can_be(here: str, quorum: int, has_waited: bo
         else:
             own = NEW if word[0] == "+" or word[-1] == "2" else FAILED if word[-1] == "!" else IN
             arrivals[site] = Arrival(name, own.epoch, own.has_failed)
-    coming = Coming(LAST, arrivals, frozenset(gone), has_ended)
-    found = coming.agreed(quorum, has_waited=has_waited)
+    gathering = Gathering(LAST, arrivals, frozenset(gone), has_ended)
+    found = gathering.agreed(quorum, has_waited=has_waited)
     assert found == expected
     if found is not None:
-        assert Round.heard(8, found.told().encode()) == found
+        assert Agreement.heard(8, found.told().encode()) == found
 
 
 def test_sites_are_public() -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ._agreement import Agreement
 from ._errors import PeerFailedError, PeerLostError
-from ._rounds import Round
 from ._sites import Attendance, Sites
 
 if TYPE_CHECKING:
@@ -38,31 +38,26 @@ class AtSites:
         #: While this site is among no others.
         self._brings: _Brings | None = _Brings(None, None)
         self._failures = 0
-        #: Whether others have exchanged without this site, which comes in behind their next exchange.
+        #: Whether others have exchanged without this site, which joins them when their next exchange is over.
         self.is_late = False
 
     def come_in(self, state: Mapping[str, Any] | None) -> None:
-        """Waits for the others, and goes on with them."""
+        """Joins the others."""
         self._attendance.agree(self._steps.exchange._worker.settings)
         self._brings = _Brings(state, None)
         self.meet()
 
-    def next_round(self, *, is_last: bool) -> Round | None:
-        """The round in which this site exchanges now; nothing if it comes in behind others.
-
-        One that is late waits for that only if this is the last exchange.
-        """
+    def agreed(self, *, is_last: bool) -> Agreement | None:
+        """Who exchanges now, if this site does. A late one does not, and waits for the others only at its last exchange."""
         if self._brings is not None:
             raise RuntimeError("step: call rejoin() before the first one, so that this site meets the others")
-        if self.is_late or self._attendance.is_late():
-            self.is_late = True
-            return self.meet(waits=is_last)
-        return self.meet()
+        self.is_late = self.is_late or self._attendance.come()
+        return self.meet(waits=is_last or not self.is_late)
 
-    def meet(self, *, waits: bool = True) -> Round | None:
-        """The next round in which this site exchanges; nothing if it came in behind that of others, or with them.
+    def meet(self, *, waits: bool = True) -> Agreement | None:
+        """Who exchanges next, if this site does; nothing if it has joined others instead.
 
-        Without ``waits``, nothing also as long as the others have not come to it; but a site that is among none has to wait.
+        Without ``waits``, nothing also as long as the others are not ready; but a site that is connected to none has to wait.
         """
         while (now := self._attendance.meet(waits=waits or self._brings is not None)) is not None:
             if self._attendance.me not in now.members:
@@ -73,7 +68,7 @@ class AtSites:
                 return now
         return None
 
-    def finish(self, now: Round) -> bool:
+    def finish(self, now: Agreement) -> bool:
         """Whether the exchange came to its end, and this site is where it led."""
         try:
             self._steps._take_pending()
@@ -84,8 +79,8 @@ class AtSites:
         self._attendance.ended(now)
         return True
 
-    def admit(self, now: Round, *, is_due: bool) -> bool:
-        """Lets in those who came to a round of others. Returns whether that failed half done, and this site came in anew, too.
+    def admit(self, now: Agreement, *, is_due: bool) -> bool:
+        """Lets those join who were agreed on. Returns whether that failed half done, so that this site had to join anew, too.
 
         With ``is_due`` the next exchange follows at once.
         """
@@ -94,7 +89,7 @@ class AtSites:
         self.meet()
         return True
 
-    def _connect(self, now: Round, those: Sequence[str], *, is_due: bool = False) -> bool:
+    def _connect(self, now: Agreement, those: Sequence[str], *, is_due: bool = False) -> bool:
         """Connects those sites, and lets them go on from where the first of them is that knows most.
 
         If one of them does not come, all stays as it was. If it fails later, this site is among no others until it meets some.

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ._agreement import Agreement
 from ._at_sites import AtSites
 from ._engine import Engine
 from ._errors import ExchangeError
@@ -18,7 +19,6 @@ from ._fragments import due
 from ._optimizer import _KEY, DistributedOptimizer, cut, strangers
 from ._options import AUTO, type_error, whole
 from ._rejoin import Brought, alike, arrays, check_fits, common, composed, digest, first, share, tell
-from ._rounds import Round
 from ._several import Several
 from ._sites import Sites
 from ._wrapper import Wrapper
@@ -50,7 +50,7 @@ class _Pending:
     #: Where the steps had led when it began, of parameters that more steps move meanwhile.
     ends: dict[str, torch.Tensor]
     #: Of sites.
-    round: Round | None = None
+    agreement: Agreement | None = None
 
 
 class LocalSteps(Wrapper):
@@ -222,29 +222,29 @@ class LocalSteps(Wrapper):
         """Begins an exchange, at sites with those who are there in time; others begin none."""
         if self._at_sites is None:
             self._begin(fragment, None)
-        elif (now := self._at_sites.next_round(is_last=fragment is None)) is not None:
+        elif (now := self._at_sites.agreed(is_last=fragment is None)) is not None:
             self._begin(fragment, now)
 
     def _end(self, *, is_due: bool = False) -> bool:
         """Ends the exchange that is under way, if there is one; with ``is_due`` the next one follows at once.
 
-        If sites were lost in it, begins and ends another one. Returns whether this site missed that, and came in behind it.
+        If sites were lost in it, begins and ends another one. Returns whether this site missed that, and joined anew.
         """
         pending = self._pending
         if pending is None:
             return False
-        if self._at_sites is None or pending.round is None:
+        if self._at_sites is None or pending.agreement is None:
             self._take_pending()
             return False
-        if self._at_sites.finish(pending.round):
-            return self._at_sites.admit(pending.round, is_due=is_due)
+        if self._at_sites.finish(pending.agreement):
+            return self._at_sites.admit(pending.agreement, is_due=is_due)
         self._start(pending.fragment)
         return self._pending is None or self._end(is_due=is_due)
 
     def _names_of(self, fragment: int | None) -> Iterable[str]:
         return self._kept if fragment is None else self._names[fragment]
 
-    def _begin(self, fragment: int | None, now: Round | None) -> None:
+    def _begin(self, fragment: int | None, now: Agreement | None) -> None:
         """Hands over how far the steps led, of a fragment or of all tensors."""
         self._pending = _Pending(fragment, self._taken, {}, now)
         with torch.no_grad():
@@ -373,7 +373,7 @@ class LocalSteps(Wrapper):
         ``residual_age``. All go on from the parameters that were kept: what a rank did after its last exchange is lost, and so
         is the residual of those that are not there. Without any state, all get the parameters of the first rank.
 
-        With ``sites``, a rank comes in behind the next exchange of those who are there, or begins with those who come.
+        With ``sites``, a rank joins those who are there when their next exchange is over, or begins together with others.
 
         Returns the exchanges that the run has made. An exception is raised at all ranks alike, and changes nothing.
         """

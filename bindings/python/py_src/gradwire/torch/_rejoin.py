@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.utils._pytree import tree_map
 
-from ._optimizer import _KEY as KEY
+from ._optimizer import _KEY
 from ._state import KEPT
 
 State = dict[str, Any]
@@ -94,9 +94,9 @@ def common(told: State) -> State:
     """Of what a rank would tell others: all but what it has of its own, and they would not take."""
     if "outer" not in told:
         return told
-    kept = {name: value for name, value in told["outer"][KEY].items() if name != "rank"}
+    kept = {name: value for name, value in told["outer"][_KEY].items() if name != "rank"}
     kept["groups"] = [{name: value for name, value in one.items() if name != "states"} for one in kept["groups"]]
-    return {**told, "outer": {**told["outer"], KEY: kept}}
+    return {**told, "outer": {**told["outer"], _KEY: kept}}
 
 
 def arrays(kept: State) -> list[Any]:

@@ -16,13 +16,13 @@ from typing import Any
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, PrefixStore, Store
 
+from ._agreement import Agreement, Arrival, Gathering
 from ._errors import ExchangeError
 from ._options import real, whole
-from ._rounds import Arrival, Coming, Round
 
 # How often the store is looked at.
 _LOOK_SECONDS = 0.05
-# Rounds after which the store forgets what was agreed.
+# Exchanges after which the store forgets who took part.
 _REMEMBERED = 100
 #: Those that say goodbye when the interpreter exits.
 _alive: weakref.WeakSet[Attendance] = weakref.WeakSet()
@@ -44,9 +44,9 @@ class Sites:
         optimizer = LocalSteps(model, inner, every=500, sites=sites, timeout=60)
         optimizer.rejoin(None)
 
-    An exchange begins when all are there who were in the last one, or after ``patience`` with those who are there. Whoever is
-    late keeps how far its steps led, and comes in behind the next one, as new sites do. The process group of all ranks is that
-    of the sites, made anew whenever others are in it: ``init_process_group`` must not be called.
+    An exchange begins when all are there who were in the last one, or after ``patience`` with those who are there. A site that
+    is late, or new, joins when the next exchange is over; a late one keeps how far its steps led. The process group of all
+    ranks is that of the sites, made anew whenever others are in it: ``init_process_group`` must not be called.
 
     :param store: without it no exchange begins. Whoever reaches it can take part, and read the key of what sites send.
     :param name: of this site, unlike those of all others. Nobody waits for the site that had it before.
@@ -78,11 +78,11 @@ class Attendance:
         self._sites = sites
         self._store = PrefixStore("gradwire/sites", sites._store)
         self.me = f"{sites._name}/{uuid.uuid4().hex[:12]}"
-        self._last = Round(0)
-        #: The round to which this site has come, and which is not agreed yet.
-        self._at: int | None = None
+        self._last = Agreement(0)
+        #: The number of the exchange for which this site has said that it is ready, until all agree who takes part; else 0.
+        self._at = 0
         self._epoch = 0
-        #: The round whose exchange failed here, until others are met anew.
+        #: The exchange that failed here, until others are met anew.
         self._failed: int | None = None
         self._was_in = False
         #: That it waits for others, since it was with some.
@@ -99,22 +99,20 @@ class Attendance:
             if first.get(key) != asked:
                 raise ValueError(f"the sites differ in {key}: {asked} here, {first.get(key)} where the run began")
 
-    # One round after the other.
+    # Before each exchange.
 
-    def meet(self, *, waits: bool = True) -> Round | None:
-        """Comes to the next round, and waits until it is agreed. Returns the first one in which this site has a part.
+    def meet(self, *, waits: bool = True) -> Agreement | None:
+        """Waits until sites agree on an exchange, and this one takes part in it or from the next one on.
 
-        Without ``waits``, nothing as long as others have not agreed: to be asked again.
+        Without ``waits``, nothing as long as the others are not ready: to be asked again.
         """
         with self._asking():
             while True:
-                if self._at is None:
-                    self._last = self._newest()
-                    self._at = self._last.number + 1
-                    self._arrive(self._at)
-                if not waits and not self._store.check([f"round/{self._at}"]):
+                if not self._at:
+                    self.come()
+                if not waits and not self._store.check([f"agreed/{self._at}"]):
                     return None
-                self._last, self._at = self._agreed(self._at), None
+                self._last, self._at = self._agreed(self._at), 0
                 if self.me in self._last.everybody:
                     break
             self._epoch = self._last.epoch if self.me in self._last.members else 0
@@ -122,43 +120,43 @@ class Attendance:
                 self._forget(self._last.number - _REMEMBERED)
             return self._last
 
-    def is_late(self) -> bool:
-        """Whether those among whom this site is have gone on without it."""
+    def come(self) -> bool:
+        """Says that this site is ready for the next exchange. Returns whether it is late: others have exchanged without it."""
         with self._asking():
-            return self._epoch > 0 and self._newest().number > self._last.number
+            before, self._last = self._last, self._newest()
+            self._at = self._last.number + 1
+            said = json.dumps([self.me, self._sites._name, self._epoch, self._failed is not None])
+            self._store.set(f"here/{self._at}/{self._store.add(f'here/{self._at}', 1)}", said)
+            return self._epoch > 0 and self._last.number > before.number
 
-    def _newest(self) -> Round:
-        """The last round that was agreed."""
+    def _newest(self) -> Agreement:
+        """The last agreement that there is."""
         hint = int(self._store.get("latest")) if self._store.check(["latest"]) else 0
         number = max(self._last.number, hint)
-        while self._store.check([f"round/{number + 1}"]):
+        while self._store.check([f"agreed/{number + 1}"]):
             number += 1
-        return self._last if number == self._last.number else Round.heard(number, self._store.get(f"round/{number}"))
+        return self._last if number == self._last.number else Agreement.heard(number, self._store.get(f"agreed/{number}"))
 
-    def _arrive(self, number: int) -> None:
-        said = json.dumps([self.me, self._sites._name, self._epoch, self._failed is not None])
-        self._store.set(f"here/{number}/{self._store.add(f'here/{number}', 1)}", said)
-
-    def _agreed(self, number: int) -> Round:
-        """Waits until any of those who are there says what the round comes to."""
-        place, came = f"round/{number}", time.monotonic()
+    def _agreed(self, number: int) -> Agreement:
+        """Waits until any of those who are ready says who takes part."""
+        place, came = f"agreed/{number}", time.monotonic()
         # From when those who are there wait for others: one of those who were in is among them, if any can come.
         since: float | None = None
         while not self._store.check([place]):
-            coming, now = self._coming(number), time.monotonic()
-            can_wait = coming.members or coming.is_complete
+            gathering, now = self._gathering(number), time.monotonic()
+            can_wait = gathering.members or gathering.is_complete
             since = (now if since is None else since) if can_wait else None
             is_late = now - came > self._sites._gone_after
             has_waited = is_late or (since is not None and now - since > self._sites._patience)
-            if (agreed := coming.agreed(self._sites._quorum, has_waited=has_waited)) is not None:
+            if (agreed := gathering.agreed(self._sites._quorum, has_waited=has_waited)) is not None:
                 # If another one has said it before, that holds.
                 self._store.compare_set(place, "", agreed.told())
                 self._store.set("latest", str(number))
                 break
             if has_waited:
-                self._give_up_or_say(len(coming.here), is_late=is_late)
+                self._give_up_or_say(len(gathering.here), is_late=is_late)
             time.sleep(_LOOK_SECONDS)
-        return Round.heard(number, self._store.get(place))
+        return Agreement.heard(number, self._store.get(place))
 
     def _give_up_or_say(self, count: int, *, is_late: bool) -> None:
         """Where those who are there have waited long enough, and are too few."""
@@ -176,9 +174,9 @@ class Attendance:
         others = [f"left/{site}" for site in self._last.everybody if site != self.me]
         return self._store.check(others) and all(self._store.get(one) == b"over" for one in others)
 
-    def _coming(self, number: int) -> Coming:
+    def _gathering(self, number: int) -> Gathering:
         gone = frozenset(site for site in self._last.everybody if self._store.check([f"left/{site}"]))
-        return Coming(self._last, self._here(number), gone, self._store.check([f"ended/{self._last.number}"]))
+        return Gathering(self._last, self._here(number), gone, self._store.check([f"ended/{self._last.number}"]))
 
     def _here(self, number: int) -> dict[str, Arrival]:
         slots = range(1, self._store.add(f"here/{number}", 0) + 1)
@@ -191,17 +189,17 @@ class Attendance:
         with contextlib.suppress(RuntimeError):
             for slot in range(1, self._store.add(f"here/{number}", 0) + 1):
                 self._store.delete_key(f"here/{number}/{slot}")
-            for what in ("here", "round", "ended"):
+            for what in ("here", "agreed", "ended"):
                 self._store.delete_key(f"{what}/{number}")
 
     # What came of the exchange.
 
-    def ended(self, now: Round) -> None:
+    def ended(self, now: Agreement) -> None:
         """Tells those who failed in it that this site saw the end of the exchange."""
         with self._asking():
             self._store.set(f"ended/{now.number}", "1")
 
-    def failed(self, now: Round) -> None:
+    def failed(self, now: Agreement) -> None:
         """The exchange failed here. Those who are left connect anew."""
         self._failed = now.number
 
@@ -212,7 +210,7 @@ class Attendance:
 
     # Others to be connected with.
 
-    def all_come(self, now: Round, sites: Sequence[str]) -> bool:
+    def all_come(self, now: Agreement, sites: Sequence[str]) -> bool:
         """Whether all of those sites are there to be connected. All of them hear the same.
 
         Those who come in wait for the end of the exchange, unless its members meet again because it failed.
@@ -231,7 +229,7 @@ class Attendance:
                     time.sleep(_LOOK_SECONDS)
             return bool(self._store.get(place) == b"go")
 
-    def connect(self, now: Round, sites: Sequence[str], timeout: float) -> None:
+    def connect(self, now: Agreement, sites: Sequence[str], timeout: float) -> None:
         """Makes the process group of those sites."""
         self._make_group(PrefixStore(f"group/{now.number}/{len(sites)}", self._store), sites, timeout)
         self._epoch, self._failed = now.epoch, None
