@@ -17,11 +17,12 @@ import pytest
 import torch
 import torch.distributed as dist
 from ranks import Died, Net, Raised, adamw, parameters, results, run, train
-from torch.distributed import TCPStore
+from torch.distributed import HashStore, TCPStore
 
 import gradwire.torch
 from gradwire.torch import ExchangeError, LocalSteps, PeerLostError, Sites
 from gradwire.torch._agreement import Agreement, Arrival, Gathering
+from gradwire.torch._board import Board, how_left, leave
 
 EVERY = 4
 
@@ -107,9 +108,9 @@ class Walk(torch.nn.Module):
         self.place = torch.nn.Parameter(torch.zeros(200))
 
 
-def walking(store: TCPStore, name: str) -> tuple[Walk, LocalSteps]:
+def walking(store: TCPStore, name: str, parameters: str = "f32") -> tuple[Walk, LocalSteps]:
     model = Walk()
-    sites = Sites(store, name, patience=1.0)
+    sites = Sites(store, name, patience=1.0, parameters=parameters)
     inner = torch.optim.SGD(model.parameters(), lr=1.0)
     return model, LocalSteps(model, inner, "average", EVERY, "none", sites=sites, timeout=20, check_every=1)
 
@@ -189,6 +190,40 @@ def test_what_others_have_seen_the_end_of_counts_once(port: int) -> None:
     assert second == first[1:]
 
 
+def gets_parameters(rank: int, world: int, port: int, kind: str) -> tuple[float, list[Any]]:
+    """Where a site is that comes in, and one that was there before; and what this one sent of its parameters."""
+    store, sent = reached(port), []
+    model, optimizer = walking(store, f"site-{rank}", parameters=kind)
+    if rank == 0:
+        sends = dist.send_object_list
+
+        def noted(objects: list[Any], *to: Any) -> None:
+            sent.append(objects[0]["kept"]["place"].dtype)
+            sends(objects, *to)
+
+        dist.send_object_list = noted
+        optimizer.rejoin(None)
+        store.add("begun", 1)
+        place = walk(model, optimizer, 0.1, EVERY - 1)
+        wait_for(store, "gradwire/sites/here/2")
+        place = walk(model, optimizer, 0.1, 1)
+    else:
+        wait_for(store, "begun")
+        optimizer.rejoin(None)
+        place = float(model.place.detach()[0])
+    walk(model, optimizer, 0.1)
+    optimizer.close()
+    return place, sent
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("f32", torch.float32), ("bf16", torch.bfloat16)])
+def test_a_new_site_gets_parameters_in_the_type_that_was_asked_for(port: int, kind: str, dtype: torch.dtype) -> None:
+    there, new = results(2, gets_parameters, port, kind)
+    assert there[0] == new[0] == pytest.approx(0.1 * EVERY, abs=2**-10)
+    assert (there[0] == float(torch.tensor(there[0]).bfloat16())) == (kind == "bf16")
+    assert there[1] == [dtype]
+
+
 def packed(found: Any) -> bytes:
     file = io.BytesIO()
     torch.save(found, file)
@@ -203,7 +238,7 @@ def is_killed(rank: int, world: int, port: int, options: dict[str, Any]) -> tupl
     if rank == 3:
         wait_for(store, "alone", 2)
         state = torch.load(io.BytesIO(store.get("state")))
-    sites = Sites(store, name, quorum=2, patience=1.0)
+    sites = Sites(store, name, quorum=2, patience=1.0, parameters=options.pop("parameters", "f32"))
     options = {**options, "sites": sites, "timeout": 20, "check_every": 1}
     optimizer = LocalSteps(model, adamw(model), "nesterov", EVERY, "topk:density=0.05", **options)
     if rank < 3:
@@ -232,8 +267,8 @@ def is_killed(rank: int, world: int, port: int, options: dict[str, Any]) -> tupl
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"fragments": 2, "overlap": 1}, {"fragments": 2, "overlap": 2}],
-    ids=["at once", "streaming", "always under way"],
+    [{}, {"parameters": "bf16"}, {"fragments": 2, "overlap": 1}, {"fragments": 2, "overlap": 2}],
+    ids=["at once", "in 16 bits", "streaming", "always under way"],
 )
 def test_a_killed_site_is_done_without_and_comes_back(port: int, options: dict[str, Any]) -> None:
     first, second, killed, again = run(4, is_killed, port, options)
@@ -354,6 +389,7 @@ def test_one_process_refuses_what_it_cannot_do(port: int) -> None:
         ({"name": 3}, "name=3: expected the name"),
         ({"quorum": 0}, "quorum=0: expected 1 or more"),
         ({"patience": 0}, "patience=0: expected seconds"),
+        ({"parameters": "f16"}, "parameters='f16': expected 'f32' or 'bf16'"),
         ({"gone_after": float("nan")}, "gone_after=nan: expected seconds"),
     ],
 )
@@ -429,6 +465,85 @@ def test_sites_agree_as_soon_as_they_can(here: str, quorum: int, has_waited: boo
     assert found == expected
     if found is not None:
         assert Agreement.heard(8, found.told().encode()) == found
+
+
+class Asked:
+    """A store that counts what it is asked."""
+
+    def __init__(self) -> None:
+        self.store, self.count = HashStore(), 0
+
+    def __getattr__(self, name: str) -> Any:
+        self.count += 1
+        return getattr(self.store, name)
+
+    def since(self) -> int:
+        count, self.count = self.count, 0
+        return count
+
+
+def test_a_site_that_waits_asks_for_nothing_twice() -> None:
+    asked = Asked()
+    store: Any = asked
+    last = Agreement(7, tuple(f"{name}/1" for name in "abcdef"), epoch=5)
+    board, others = Board(store, last), Board(store, last)
+    leave(store, "f/1", "gone")
+    assert others.come("a/1", IN)
+    for name in "bcd":
+        assert not others.come(f"{name}/1", IN)
+    # One that has taken its place, and not filled it.
+    at = store.add("here/8", 1)
+    asked.since()
+
+    found = board.gathering()
+    assert (list(found.here), found.gone, found.is_complete) == (["a/1", "b/1", "c/1", "d/1"], {"f/1"}, False)
+    assert asked.since() <= 2 * 5 + 6 + 2, "each place and each site once"
+
+    assert board.gathering() == found
+    assert asked.since() <= 3, "how many are ready, the place that was empty, and how many left"
+
+    store.set(f"here/8/{at}", '["e/1", "e", 5, true]')
+    asked.since()
+    found = board.gathering()
+    assert (found.here["e/1"], found.has_ended, found.is_complete) == (Arrival("e", 5, True), False, True)
+    assert asked.since() <= 3 + 2, "its words, and whether any has seen the end of what failed"
+
+    store.set("ended/7", "1")
+    assert board.gathering().has_ended
+
+
+def test_a_site_that_leaves_is_noticed_by_those_who_wait() -> None:
+    store = HashStore()
+    last = Agreement(7, ("a/1", "b/1", "c/1"), epoch=5)
+    board = Board(store, last)
+    board.come("a/1", IN)
+    board.come("b/1", IN)
+    assert not board.gathering().is_complete
+    leave(store, "x/1", "gone")
+    assert not board.gathering().is_complete, "a stranger"
+    leave(store, "c/1", "over")
+    assert board.gathering().is_complete
+    assert [how_left(store, site) for site in ("a/1", "c/1", "x/1")] == [b"", b"over", b"gone"]
+    # Also one that had left before it was expected, or was ready before it left.
+    leave(store, "b/1", "gone")
+    following = Board(store, Agreement(8, ("a/1", "b/1"), ("c/1",), epoch=5))
+    following.come("a/1", IN)
+    assert following.gathering().is_complete
+
+
+def test_what_was_told_long_ago_is_forgotten() -> None:
+    store = HashStore()
+    old = Board(store, Agreement(7))
+    old.come("a/1", IN)
+    old.come("b/1", IN)
+    store.set("agreed/8", "x")
+    store.set("ended/7", "1")
+    store.set("here/9", "1")
+    old.forget()
+    assert store.num_keys() == 1
+    # That none was told is no fault.
+    old.forget()
+    assert store.check(["here/9"])
 
 
 def test_sites_are_public() -> None:

@@ -35,6 +35,7 @@ class AtSites:
     def __init__(self, steps: LocalSteps, sites: Sites, timeout: float) -> None:
         """Alone, until it comes in."""
         self._steps, self._attendance, self._timeout = steps, Attendance(sites), timeout
+        self._parameters = sites._parameters
         #: While this site is among no others.
         self._brings: _Brings | None = _Brings(None, None)
         self._failures = 0
@@ -43,7 +44,7 @@ class AtSites:
 
     def come_in(self, state: Mapping[str, Any] | None) -> None:
         """Joins the others."""
-        self._attendance.agree(self._steps.exchange._worker.settings)
+        self._attendance.agree({**self._steps.exchange._worker.settings, "parameters": self._parameters})
         self._brings = _Brings(state, None)
         self.meet()
 
@@ -128,6 +129,10 @@ class AtSites:
             for name, (start, parameter) in self._steps._kept.items():
                 is_same = torch.equal(start, before[name])
                 parameter.copy_(ends[name] if is_same else start + (ends[name] - before[name].to(parameter.dtype)))
+
+    def as_sent(self, kept: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The parameters from which all continue, if some of them lack these."""
+        return {name: one.bfloat16() if self._parameters == "bf16" else one for name, one in kept.items()}
 
     def leave(self) -> None:
         """Tells the others that the run is over here."""

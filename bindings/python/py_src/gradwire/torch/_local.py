@@ -397,6 +397,8 @@ class LocalSteps(Wrapper):
         knows, rank = first(every), self.exchange._worker.rank
         source = every[knows or 0]
         lacking = [other for other, one in enumerate(every) if one.alike != source.alike]
+        if lacking and self._at_sites is not None:
+            tells = {**tells, "kept": self._at_sites.as_sent(tells["kept"])}
         told = tell(tells, knows or 0, lacking, self._group)
         with torch.no_grad():
             for name, (start, parameter) in self._kept.items():

@@ -16,7 +16,8 @@ from typing import Any
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, PrefixStore, Store
 
-from ._agreement import Agreement, Arrival, Gathering
+from ._agreement import Agreement, Arrival
+from ._board import Board, how_left, leave
 from ._errors import ExchangeError
 from ._options import real, whole
 
@@ -54,9 +55,20 @@ class Sites:
     :param patience: seconds for which those who are there wait for the others.
     :param gone_after: seconds after which new sites begin without those who were in, if none of these comes, and after which a
         site gives up that waits for a quorum: more than there are between two exchanges.
+    :param parameters: how they travel to sites that lack them: ``"f32"``, or ``"bf16"``, half as many bytes, for which the
+        others wait. All then continue from what was sent, so the last 16 bits of each parameter are lost at all sites.
     """
 
-    def __init__(self, store: Store, name: str, *, quorum: int = 1, patience: float = 30.0, gone_after: float = 3600.0) -> None:
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        *,
+        quorum: int = 1,
+        patience: float = 30.0,
+        gone_after: float = 3600.0,
+        parameters: str = "f32",
+    ) -> None:
         """Nothing is said to the others yet."""
         if not isinstance(store, Store):
             raise TypeError(f"store: expected a store of torch.distributed, got {type(store).__name__}")
@@ -65,6 +77,9 @@ class Sites:
         self._store, self._name = store, name
         self._quorum = whole("quorum", quorum, least=1)
         self._patience = real("patience", patience, lambda value: value > 0, "seconds, more than 0")
+        if parameters not in ("f32", "bf16"):
+            raise ValueError(f"parameters={parameters!r}: expected 'f32' or 'bf16'")
+        self._parameters = parameters
         self._gone_after = real("gone_after", gone_after, lambda value: value > 0, "seconds, more than 0")
 
 
@@ -81,6 +96,7 @@ class Attendance:
         self._last = Agreement(0)
         #: The number of the exchange for which this site has said that it is ready, until all agree who takes part; else 0.
         self._at = 0
+        self._board = Board(self._store, self._last)
         self._epoch = 0
         #: The exchange that failed here, until others are met anew.
         self._failed: int | None = None
@@ -116,8 +132,6 @@ class Attendance:
                 if self.me in self._last.everybody:
                     break
             self._epoch = self._last.epoch if self.me in self._last.members else 0
-            if self.me == self._last.everybody[0]:
-                self._forget(self._last.number - _REMEMBERED)
             return self._last
 
     def come(self) -> bool:
@@ -125,8 +139,10 @@ class Attendance:
         with self._asking():
             before, self._last = self._last, self._newest()
             self._at = self._last.number + 1
-            said = json.dumps([self.me, self._sites._name, self._epoch, self._failed is not None])
-            self._store.set(f"here/{self._at}/{self._store.add(f'here/{self._at}', 1)}", said)
+            self._board = Board(self._store, self._last)
+            if self._board.come(self.me, Arrival(self._sites._name, self._epoch, self._failed is not None)):
+                # The first one waits for the others anyway.
+                Board(self._store, Agreement(self._last.number - _REMEMBERED)).forget()
             return self._epoch > 0 and self._last.number > before.number
 
     def _newest(self) -> Agreement:
@@ -143,7 +159,7 @@ class Attendance:
         # From when those who are there wait for others: one of those who were in is among them, if any can come.
         since: float | None = None
         while not self._store.check([place]):
-            gathering, now = self._gathering(number), time.monotonic()
+            gathering, now = self._board.gathering(), time.monotonic()
             can_wait = gathering.members or gathering.is_complete
             since = (now if since is None else since) if can_wait else None
             is_late = now - came > self._sites._gone_after
@@ -171,26 +187,7 @@ class Attendance:
 
     def _are_over(self) -> bool:
         """Whether all others have closed theirs, so that the run has come to its end."""
-        others = [f"left/{site}" for site in self._last.everybody if site != self.me]
-        return self._store.check(others) and all(self._store.get(one) == b"over" for one in others)
-
-    def _gathering(self, number: int) -> Gathering:
-        gone = frozenset(site for site in self._last.everybody if self._store.check([f"left/{site}"]))
-        return Gathering(self._last, self._here(number), gone, self._store.check([f"ended/{self._last.number}"]))
-
-    def _here(self, number: int) -> dict[str, Arrival]:
-        slots = range(1, self._store.add(f"here/{number}", 0) + 1)
-        keys = [key for slot in slots if self._store.check([key := f"here/{number}/{slot}"])]
-        said = [json.loads(self._store.get(key)) for key in keys]
-        return {site: Arrival(name, epoch, has_failed) for site, name, epoch, has_failed in said}
-
-    def _forget(self, number: int) -> None:
-        """What no site looks at any longer. A store that cannot forget keeps it."""
-        with contextlib.suppress(RuntimeError):
-            for slot in range(1, self._store.add(f"here/{number}", 0) + 1):
-                self._store.delete_key(f"here/{number}/{slot}")
-            for what in ("here", "agreed", "ended"):
-                self._store.delete_key(f"{what}/{number}")
+        return all(how_left(self._store, site) == b"over" for site in self._last.everybody if site != self.me)
 
     # What came of the exchange.
 
@@ -218,12 +215,13 @@ class Attendance:
         place = f"connect/{now.number}/{len(sites)}"
         waits = bool(now.members) and self.me in now.joins
         ends = time.monotonic() + (self._sites._gone_after if waits else self._sites._patience)
+        following = Board(self._store, now)
         with self._asking():
             self._store.set(f"{place}/{self.me}", "1")
             while not self._store.check([place]):
                 if self._store.check([f"{place}/{site}" for site in sites]):
                     self._store.compare_set(place, "", "go")
-                elif time.monotonic() > ends or (waits and self._here(now.number + 1).keys() & set(now.members)):
+                elif time.monotonic() > ends or (waits and following.here().keys() & set(now.members)):
                     self._store.compare_set(place, "", "stop")
                 else:
                     time.sleep(_LOOK_SECONDS)
@@ -251,7 +249,7 @@ class Attendance:
         if self in _alive:
             _alive.discard(self)
             with contextlib.suppress(ExchangeError), self._asking():
-                self._store.set(f"left/{self.me}", "over" if is_over else "gone")
+                leave(self._store, self.me, "over" if is_over else "gone")
             dist.destroy_process_group()
 
     @contextlib.contextmanager
