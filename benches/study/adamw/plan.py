@@ -29,6 +29,8 @@ TASKS = {
     "small": Task("shakespeare", SMALL, batches=600, windows=16),
     "small-0.999": Task("shakespeare", SMALL, batches=600, windows=16, beta2=0.999),
     "small-0.8": Task("shakespeare", SMALL, batches=600, windows=16, beta1=0.8),
+    # Another text, from nothing.
+    "small-wikitext": Task("wikitext", SMALL, batches=600, windows=16),
     "small-fine-tuning": Task("wikitext", SMALL, batches=200, windows=16, begins_from=("small", 1.6e-2)),
     "small-lora": Task("wikitext", SMALL, batches=200, windows=16, begins_from=("small", 1.6e-2), adapters=4),
     # The same by words: a little more than one pass over the text.

@@ -225,4 +225,4 @@ def test_an_address_of_another_host_is_refused_where_it_is_given() -> None:
     assert isinstance(other, Raised), other
     assert own.name == "ExchangeError"
     assert re.search(r"network: cannot listen at 203\.0\.113\.9:0", own.text), own.text
-    assert (other.name, other.text) == ("PeerLostError", "ranks [0] did not make their hook within 5 s")
+    assert (other.name, other.text) == ("PeerLostError", "ranks [0] did not make their hook or optimizer within 5 s")

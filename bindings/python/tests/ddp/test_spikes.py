@@ -119,7 +119,8 @@ def alone(model: Net) -> LocalSteps:
 
 
 @pytest.mark.parametrize(
-    ("wrap", "remedy"), [(exchanged, "call hook.discard() in place"), (alone, "To keep it small, clip gradients before step()")]
+    ("wrap", "remedy"),
+    [(exchanged, "call optimizer.exchange.discard() in place"), (alone, "To keep it small, clip gradients before step()")],
 )
 def test_without_ddp_a_rank_speaks_of_its_own_spike_too(
     wrap: Callable[[Net], DistributedOptimizer | LocalSteps], remedy: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gradwire.torch._advice import STEPS, Took, advice
+from gradwire.torch._advice import HOOK, LOCAL_STEPS, OPTIMIZER, STEPS, Remedies, Took, advice
 from gradwire.torch._errors import PeerLostError, error_of
 
 
@@ -26,6 +26,34 @@ def steps(encode: float, exchange: float, decode: float) -> list[Took]:
     """The first is slow, and in all but one a rank comes late."""
     usual = [Took(encode, exchange + late, decode) for late in (3, 3, 3, 3, 0, 3, 3, 3, 3)]
     return [Took(9, 9, 9), *usual]
+
+
+@pytest.mark.parametrize(
+    ("remedies", "step", "at_a_fast_link", "at_a_slow_one"),
+    [
+        (HOOK, "a step takes", "a cheaper codec, or no hook.", "larger buckets (bucket_cap_mb=), or no hook."),
+        (
+            OPTIMIZER,
+            "a step takes",
+            "a cheaper codec, or no DistributedOptimizer.",
+            "larger buckets (bucket_cap_mb=), or no DistributedOptimizer.",
+        ),
+        (
+            LOCAL_STEPS,
+            "an exchange takes",
+            'a cheaper codec, or codec="none".',
+            'more steps between exchanges (every=), or codec="none".',
+        ),
+    ],
+)
+def test_what_is_advised_is_there_where_it_is_said(
+    remedies: Remedies, step: str, at_a_fast_link: str, at_a_slow_one: str
+) -> None:
+    for exchange, coding, use in [(0.001, 0.2, at_a_fast_link), (0.2, 0.001, at_a_slow_one)]:
+        told = advice(steps(coding / 2, exchange, coding / 2), 0.1, 90, remedies)
+        assert told is not None
+        assert told.startswith(f"compression does not pay: {step} ")
+        assert told.endswith(f" {use}"), told
 
 
 @pytest.mark.parametrize(

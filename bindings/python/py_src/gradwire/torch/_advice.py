@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 #: Steps that are looked at. Those before are slower, because they allocate memory that later ones reuse.
@@ -20,7 +20,35 @@ class Took:
     decode: float
 
 
-def advice(steps: Sequence[Took], dense_seconds: float, ratio: float) -> str | None:
+@dataclass(frozen=True)
+class Remedies:
+    """What users can change, in the words of what they have called."""
+
+    step: str = "a step"
+    #: Where all of it sent as it is would be there sooner.
+    without: str = "no hook"
+    #: Where messages take longer than bytes.
+    messages: str = "larger buckets (bucket_cap_mb=)"
+    #: For a gradient that is far too large.
+    spike: str = "To throw such a step away, call hook.discard() in place of optimizer.step()"
+
+
+#: Of those who have called ``compress``, or made one of the optimizers.
+HOOK = Remedies()
+OPTIMIZER = replace(
+    HOOK,
+    without="no DistributedOptimizer",
+    spike=HOOK.spike.replace("hook", "optimizer.exchange"),
+)
+LOCAL_STEPS = Remedies(
+    step="an exchange",
+    without='codec="none"',
+    messages="more steps between exchanges (every=)",
+    spike="To keep it small, clip gradients before step()",
+)
+
+
+def advice(steps: Sequence[Took], dense_seconds: float, ratio: float, remedies: Remedies = HOOK) -> str | None:
     """What to tell the user if dense gradients would be there sooner, and why; `None` if compression pays.
 
     The exchange is that of the step with the shortest one: the others wait for slower ranks, which dense ones do too.
@@ -30,14 +58,14 @@ def advice(steps: Sequence[Took], dense_seconds: float, ratio: float) -> str | N
     exchange = min(step.exchange for step in steps)
     if coding + exchange <= dense_seconds:
         return None
-    took = f"a step takes {_ms(coding)} to encode and decode and {_ms(exchange)} to exchange frames"
-    dense = f"PyTorch's all-reduce of the same gradients takes about {_ms(dense_seconds)}"
+    took = f"{remedies.step} takes {_ms(coding)} to encode and decode and {_ms(exchange)} to exchange frames"
+    dense = f"PyTorch's all-reduce of as many values takes about {_ms(dense_seconds)}"
     if coding >= dense_seconds:
-        why = "The link is fast: coding alone takes longer than sending everything. Use no hook, or a cheaper codec"
+        why = f"The link is fast: coding alone takes longer than sending everything. Use a cheaper codec, or {remedies.without}"
     elif ratio < 4:
         why = f"The frames are only {ratio:.1f} times smaller: use a lower density or fewer bits"
     else:
-        why = "Messages take longer than bytes here: use larger buckets (bucket_cap_mb=), or no hook"
+        why = f"Messages take longer than bytes here: use {remedies.messages}, or {remedies.without}"
     return f"compression does not pay: {took}; {dense}. {why}."
 
 

@@ -182,7 +182,7 @@ class Engine:
         is_torn = self._worker.core.after_fork()
         if is_child:
             self._is_torn = is_torn
-            text = "this process was forked from that of the hook, and only that one takes steps"
+            text = "this process was forked from the one that trains, and only that one takes steps"
             self._worker.failure = ExchangeError(text)
 
     def __reduce__(self) -> Any:

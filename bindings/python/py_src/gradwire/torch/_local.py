@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ._advice import LOCAL_STEPS
 from ._agreement import Agreement
 from ._at_sites import AtSites
 from ._engine import Engine
@@ -176,8 +177,7 @@ class LocalSteps(Wrapper):
         self._outer = self._connect()
         tensors = {tensor.name: tensor for tensor in self._outer._worker.tensors}
         self._buckets = [cut([tensors[name] for name in names], _BUCKET_MB) for names in [*self._names, self._kept]]
-        # An exchange has moved the parameters already.
-        self.exchange._watch.spikes.remedy = "To keep it small, clip gradients before step()"
+        self.exchange._watch.remedies = LOCAL_STEPS
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """A step of the optimizer inside at this rank, and after every ``every`` of them an exchange of all ranks."""

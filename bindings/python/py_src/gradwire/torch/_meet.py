@@ -97,7 +97,7 @@ class _Meeting:
         while not self._store.check(keys):
             if time.monotonic() > ends:
                 missing = [int(key.rpartition("/")[2]) for key in keys[: self._world] if not self._store.check([key])]
-                raise PeerLostError(f"ranks {missing} did not make their hook within {self._timeout:g} s", missing)
+                raise PeerLostError(f"ranks {missing} did not make their hook or optimizer within {self._timeout:g} s", missing)
             time.sleep(_LOOK_SECONDS)
         return [self._store.get(key) for key in keys]
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ._advice import OPTIMIZER
 from ._engine import Bucket, Engine
 from ._kinds import misfit
 from ._options import AUTO, Options, Scaler, flag, real, type_error, whole
@@ -116,6 +117,7 @@ class DistributedOptimizer(Wrapper):
         self._worker = Worker(tensors, parent, options, settings, tells_used=True)
         self.exchange: Engine = Exchange(self._worker)
         """Counters, log, epochs and residuals, as :func:`compress` returns them for DDP."""
+        self.exchange._watch.remedies = OPTIMIZER
         if self._worker.rank == 0 and (text := misfit(codec, optimizer)) is not None:
             warnings.warn(f"gradwire: {text}", stacklevel=2)
         self._buckets = cut(tensors, bucket_cap_mb)

@@ -15,9 +15,6 @@ _SUDDEN = 30.0
 class Spikes:
     """The norms of some steps, and whether one of them was spoken of: that is done once."""
 
-    #: What users can do about the next one.
-    remedy = "To throw such a step away, call hook.discard() in place of optimizer.step()"
-
     def __init__(self) -> None:
         """Nothing was seen."""
         self._norms: deque[float] = deque(maxlen=_LOOKED)
@@ -34,7 +31,7 @@ class Spikes:
             self._found = (
                 step,
                 f"step {step}: what this rank keeps back is {norm / usual:.0f} times what it was, because of a gradient as "
-                f"large; it will be sent with the next steps. {self.remedy}",
+                f"large; it will be sent with the next steps.",
             )
 
     def tell(self, step: int) -> str | None:

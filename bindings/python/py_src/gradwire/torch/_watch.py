@@ -11,7 +11,7 @@ import torch
 from gradwire import Codec
 from gradwire._core import _View
 
-from ._advice import STEPS, Took, advice
+from ._advice import HOOK, STEPS, Took, advice
 from ._plan import Plan
 from ._record import Log, Now
 from ._spikes import Spikes
@@ -35,6 +35,8 @@ class Watch:
         self.loss: float | None = None
         self.advice: str | None = None
         self.spikes = Spikes()
+        #: In the words of what the user has called.
+        self.remedies = HOOK
         self._took: list[Took] = []
         self._before = Took(0.0, 0.0, 0.0)
         self._is_advised = False
@@ -45,7 +47,7 @@ class Watch:
         if seconds is not None:
             totals = self.view.totals()
             ratio = totals["dense"] / totals["frame"] if totals["frame"] else math.inf
-            self.advice = advice(self._took, self.dense_seconds(seconds), ratio)
+            self.advice = advice(self._took, self.dense_seconds(seconds), ratio, self.remedies)
             return None
         # The calling thread may have begun the next step.
         plan, codecs, epoch = self.begun.pop(step, (self._plan, [], None))
@@ -77,7 +79,7 @@ class Watch:
             if rank == 0:
                 news.append(self.advice)
         spike = self.spikes.tell(self.view.progress()[0] - 1)
-        return [*news, spike] if spike is not None else news
+        return news if spike is None else [*news, f"{spike} {self.remedies.spike}."]
 
     def _judge(self, plan: Plan) -> int | None:
         """After ten compressed steps: how many elements to measure, to see whether dense gradients would be there sooner."""

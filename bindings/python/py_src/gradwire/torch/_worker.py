@@ -190,7 +190,7 @@ class Worker:
         # Whoever fails by itself raises that, whatever it hears of others.
         self._raised = self._raised or job.failure
         if not self.core.give(bucket):
-            self.failure = self.error() or job.failure or ExchangeError("the thread of the hook has ended")
+            self.failure = self.error() or job.failure or ExchangeError("the thread that exchanges has ended")
             job.done()
 
     def _open(self, job: Bucket) -> Any:
@@ -243,7 +243,7 @@ class Worker:
     def read_settings(self, job: Bucket) -> None:
         """Reads scale, learning rate and density of the step, which the calling thread may change later."""
         if self._is_closed:
-            raise ExchangeError("the hook was closed")
+            raise ExchangeError("it takes no more steps: close() was called")
         if job.index == 0:
             if self.options.scaler is not None:
                 job.scale = float(self.options.scaler.get_scale())
