@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gradwire_transports::tcp::{Bound, Meeting, TcpLimits, TcpTransport, Timing};
+use gradwire_transports::tcp::{Bound, Meeting, TcpLimits, TcpTransport, TcpWaker, Timing};
 use gradwire_transports::{Deadline, Rank, Tag, Transport, TransportError, Wanted};
 
 use crate::support::{LONG, World, join, long};
@@ -104,6 +104,9 @@ fn a_connection_cut_in_the_middle_of_a_message_is_gone_at_both_ends_and_for_all_
         proxy.hold(true);
         ends[2].send(Rank(0), never, &vec![1; 8 << 20], long()).unwrap();
         thread::sleep(Duration::from_millis(50));
+        let wakers: Vec<_> = ends.iter().map(TcpTransport::waker).collect();
+        let none_is_gone = |waker: &TcpWaker| (0..3).filter(|rank| waker.is_gone(Rank(*rank))).count() == 1;
+        assert!(wakers.iter().all(none_is_gone), "but each end itself");
         proxy.break_all();
         let start = Instant::now();
         assert_eq!(ends[0].recv(Rank(2), never, &mut payload, long()), gone(2));
@@ -114,6 +117,8 @@ fn a_connection_cut_in_the_middle_of_a_message_is_gone_at_both_ends_and_for_all_
         let lost = ends[1].recv_any(&both, &mut payload, long()).map(drop);
         assert!([gone(0), gone(2)].contains(&lost), "{lost:?}");
         assert!(start.elapsed() < Duration::from_secs(5), "noticed late");
+        assert!(wakers[0].is_gone(Rank(2)) && wakers[2].is_gone(Rank(0)) && !wakers[0].is_gone(Rank(3)));
+        assert!([0, 2].iter().any(|rank| wakers[1].is_gone(Rank(*rank))));
         assert_eq!(payload, b"before");
         proxy.hold(false);
     }

@@ -130,6 +130,11 @@ impl Handle {
         self.shared.lock_beside(py).work.moved.elapsed().as_secs_f64()
     }
 
+    /// Whether the connection with another rank has ended.
+    fn is_gone(&self, rank: u32) -> bool {
+        self.shared.is_gone(rank)
+    }
+
     /// Why no step is made any more, if that is so: the kind of error, its text, the ranks and the bucket
     /// that it is about, and the exception if it was raised here.
     fn failure(&self, py: Python<'_>) -> Option<Told> {

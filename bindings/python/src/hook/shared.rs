@@ -5,7 +5,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use gradwire_transports::tcp::TcpWaker;
-use gradwire_transports::{Deadline, exchange};
+use gradwire_transports::{Deadline, Rank, exchange};
 use pyo3::prelude::*;
 
 use super::bucket::{Bucket, Opening};
@@ -200,6 +200,11 @@ impl Shared {
     /// When bytes of messages last moved between ranks.
     pub(super) fn moved(&self) -> Option<Instant> {
         self.waker.as_ref().map(TcpWaker::moved)
+    }
+
+    /// Whether the connection with another rank has ended.
+    pub(super) fn is_gone(&self, rank: u32) -> bool {
+        self.waker.as_ref().is_some_and(|waker| waker.is_gone(Rank(rank)))
     }
 
     /// The next bucket; waits for it. `None` once the hook is closed.

@@ -23,6 +23,7 @@ import gradwire.torch
 from gradwire.torch import ExchangeError, LocalSteps, PeerLostError, Sites
 from gradwire.torch._agreement import Agreement, Arrival, Gathering
 from gradwire.torch._board import Board, how_left, leave
+from gradwire.torch._sites import Attendance
 
 EVERY = 4
 
@@ -108,9 +109,9 @@ class Walk(torch.nn.Module):
         self.place = torch.nn.Parameter(torch.zeros(200))
 
 
-def walking(store: TCPStore, name: str, parameters: str = "f32") -> tuple[Walk, LocalSteps]:
+def walking(store: TCPStore, name: str, **options: Any) -> tuple[Walk, LocalSteps]:
     model = Walk()
-    sites = Sites(store, name, patience=1.0, parameters=parameters)
+    sites = Sites(store, name, **{"patience": 1.0, **options})
     inner = torch.optim.SGD(model.parameters(), lr=1.0)
     return model, LocalSteps(model, inner, "average", EVERY, "none", sites=sites, timeout=20, check_every=1)
 
@@ -278,6 +279,34 @@ def test_a_killed_site_is_done_without_and_comes_back(port: int, options: dict[s
     assert first[1:] == second[1:] == again[1:]
     # It had missed exchanges.
     assert again[0] > 4
+
+
+def is_killed_between_exchanges(rank: int, world: int, port: int) -> tuple[list[float], float]:
+    """Where those are who are left, and how long they waited for the one that is killed while others wait for it."""
+    store = reached(port)
+    model, optimizer = walking(store, f"site-{rank}", patience=100.0)
+    all_arrive(store, rank, world)
+    optimizer.rejoin(None)
+    places = [walk(model, optimizer, 1.0)]
+    if rank == 2:
+        walk(model, optimizer, 1.0, EVERY - 1)
+        wait_for(store, "gradwire/sites/here/2", 2)
+        os.kill(os.getpid(), signal.SIGKILL)
+    began = time.monotonic()
+    places += [walk(model, optimizer, 1.0 + rank) for _ in range(2)]
+    waited = time.monotonic() - began
+    optimizer.close()
+    return places, waited
+
+
+def test_nobody_waits_for_a_site_whose_connections_have_ended(port: int) -> None:
+    *left, killed = run(3, is_killed_between_exchanges, port)
+    assert isinstance(killed, Died)
+    for found in left:
+        assert not isinstance(found, Raised | Died), found
+        places, waited = found
+        assert places == [4.0, 10.0, 16.0]
+        assert waited < 50, "far less than the patience"
 
 
 def cannot_come_together(rank: int, world: int, port: int) -> tuple[str, int]:
@@ -524,11 +553,34 @@ def test_a_site_that_leaves_is_noticed_by_those_who_wait() -> None:
     leave(store, "c/1", "over")
     assert board.gathering().is_complete
     assert [how_left(store, site) for site in ("a/1", "c/1", "x/1")] == [b"", b"over", b"gone"]
+    # One that is lost does not say so.
+    assert Board(store, last).gathering(["a/1", "b/1"]).gone == {"a/1", "b/1", "c/1"}
     # Also one that had left before it was expected, or was ready before it left.
     leave(store, "b/1", "gone")
     following = Board(store, Agreement(8, ("a/1", "b/1"), ("c/1",), epoch=5))
     following.come("a/1", IN)
     assert following.gathering().is_complete
+
+
+def test_ended_connections_count_only_among_those_who_are_connected(port: int) -> None:
+    attendance = Attendance(Sites(reached(port), "a"), lambda: [1])
+    try:
+        me = attendance.me
+        members = (me, "b/1", "c/1")
+        now = Agreement(3, members, epoch=2)
+        attendance._last, attendance._epoch, attendance._group = now, 2, members
+        assert attendance._lost() == ["b/1"]
+        # Others have connected anew, without this site or because one of them failed.
+        attendance._last = Agreement(4, members[1:], epoch=4)
+        assert attendance._lost() == []
+        # Whoever saw it fail has closed all of its connections.
+        attendance._last = now
+        attendance.failed(now)
+        assert attendance._lost() == []
+        attendance.lost()
+        assert attendance._lost() == []
+    finally:
+        attendance.leave(is_over=True)
 
 
 def test_what_was_told_long_ago_is_forgotten() -> None:

@@ -34,13 +34,16 @@ class AtSites:
 
     def __init__(self, steps: LocalSteps, sites: Sites, timeout: float) -> None:
         """Alone, until it comes in."""
-        self._steps, self._attendance, self._timeout = steps, Attendance(sites), timeout
+        self._steps, self._attendance, self._timeout = steps, Attendance(sites, self._gone), timeout
         self._parameters = sites._parameters
         #: While this site is among no others.
         self._brings: _Brings | None = _Brings(None, None)
         self._failures = 0
         #: Whether others have exchanged without this site, which joins them when their next exchange is over.
         self.is_late = False
+
+    def _gone(self) -> list[int]:
+        return self._steps.exchange._worker.gone()
 
     def come_in(self, state: Mapping[str, Any] | None) -> None:
         """Joins the others."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ._agreement import Agreement, Arrival, Gathering
@@ -49,8 +50,9 @@ class Board:
                 self._unread.append(place)
         return self._here
 
-    def gathering(self) -> Gathering:
-        """All that decides who takes part."""
+    def gathering(self, lost: Iterable[str] = ()) -> Gathering:
+        """All that decides who takes part. Those that are lost cannot have told that they are gone."""
+        self._gone.update(lost)
         here, expected = self.here(), self._last.everybody
         if any(site not in here for site in expected):
             self._look_who_left(expected)

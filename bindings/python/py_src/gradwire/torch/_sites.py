@@ -10,7 +10,7 @@ import time
 import uuid
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch.distributed as dist
@@ -45,8 +45,9 @@ class Sites:
         optimizer = LocalSteps(model, inner, every=500, sites=sites, timeout=60)
         optimizer.rejoin(None)
 
-    An exchange begins when all are there who were in the last one, or after ``patience`` with those who are there. A site that
-    is late, or new, joins when the next exchange is over; a late one keeps how far its steps led. The process group of all
+    An exchange begins when all are there who were in the last one, or after ``patience`` with those who are there; nobody waits
+    for one whose connections have ended. A site that is late, or new, joins when the next exchange is over; a late one keeps
+    how far its steps led. The process group of all
     ranks is that of the sites, made anew whenever others are in it: ``init_process_group`` must not be called.
 
     :param store: without it no exchange begins. Whoever reaches it can take part, and read the key of what sites send.
@@ -86,8 +87,11 @@ class Sites:
 class Attendance:
     """One session of a site: from when it is made until it leaves."""
 
-    def __init__(self, sites: Sites) -> None:
-        """Alone, in a process group of its own, until it meets others."""
+    def __init__(self, sites: Sites, gone: Callable[[], Iterable[int]]) -> None:
+        """Alone, in a process group of its own, until it meets others.
+
+        What is called returns the ranks whose connection with this one has ended, since it was connected.
+        """
         if dist.is_initialized():
             raise ValueError("sites: they make the process group, so do not call init_process_group")
         self._sites = sites
@@ -103,7 +107,10 @@ class Attendance:
         self._was_in = False
         #: That it waits for others, since it was with some.
         self._has_said = False
-        self._make_group(HashStore(), (self.me,), sites._patience)
+        self._gone = gone
+        #: By rank.
+        self._group: Sequence[str] = (self.me,)
+        self._make_group(HashStore(), self._group, sites._patience)
         _alive.add(self)
 
     def agree(self, settings: Mapping[str, Any]) -> None:
@@ -159,7 +166,7 @@ class Attendance:
         # From when those who are there wait for others: one of those who were in is among them, if any can come.
         since: float | None = None
         while not self._store.check([place]):
-            gathering, now = self._board.gathering(), time.monotonic()
+            gathering, now = self._board.gathering(self._lost()), time.monotonic()
             can_wait = gathering.members or gathering.is_complete
             since = (now if since is None else since) if can_wait else None
             is_late = now - came > self._sites._gone_after
@@ -173,6 +180,14 @@ class Attendance:
                 self._give_up_or_say(len(gathering.here), is_late=is_late)
             time.sleep(_LOOK_SECONDS)
         return Agreement.heard(number, self._store.get(place))
+
+    def _lost(self) -> list[str]:
+        """The sites whose connection has ended, of those who are connected.
+
+        After an exchange that failed the connections of all have ended, and those of a late one when others connect anew.
+        """
+        is_connected = self._epoch == self._last.epoch and self._failed is None
+        return [self._group[rank] for rank in self._gone()] if is_connected else []
 
     def _give_up_or_say(self, count: int, *, is_late: bool) -> None:
         """Where those who are there have waited long enough, and are too few."""
@@ -230,7 +245,7 @@ class Attendance:
     def connect(self, now: Agreement, sites: Sequence[str], timeout: float) -> None:
         """Makes the process group of those sites."""
         self._make_group(PrefixStore(f"group/{now.number}/{len(sites)}", self._store), sites, timeout)
-        self._epoch, self._failed = now.epoch, None
+        self._epoch, self._failed, self._group = now.epoch, None, sites
         self._was_in, self._has_said = True, False
 
     def lost(self) -> None:

@@ -288,6 +288,10 @@ class Worker:
                 self.failure = PeerLostError(f"nothing moved for {longest:.0f} s (timeout={self.options.timeout:g})")
                 self.core.fail(str(self.failure))
 
+    def gone(self) -> list[int]:
+        """The ranks whose connection with this one has ended, also where nothing was sent since."""
+        return [rank for rank in range(self.world) if rank != self.rank and self.core.is_gone(rank)]
+
     def settle(self) -> None:
         """Waits for what is done behind a step; not for a step under way, whose buckets or ranks may never come."""
         if not self.view.progress()[3]:
