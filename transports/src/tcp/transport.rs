@@ -235,8 +235,8 @@ impl TcpWaker {
         self.0.lock().moved
     }
 
-    /// Whether a peer is gone for ever: it left, its connection broke, or others say so of theirs. Nothing has
-    /// to be sent to learn it. Also true of this end's own rank.
+    /// Whether a peer is gone for ever: it left, its connection broke, or others say so of theirs. Known
+    /// without sending anything. Also true of this end's own rank.
     pub fn is_gone(&self, peer: Rank) -> bool {
         self.0.lock().peers.get(peer.0 as usize).is_some_and(|peer| peer.standing == Standing::Gone)
     }
