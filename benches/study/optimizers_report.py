@@ -122,8 +122,11 @@ def dense_form(method):
 
 
 def difference(losses, others):
-    """The mean of the paired differences, and the upper end of its interval."""
-    mean, reach = interval([losses[seed] / others[seed] - 1 for seed in losses.keys() & others.keys()])
+    """The mean of the paired differences, and the upper end of its interval; without two pairs, neither."""
+    differences = [losses[seed] / others[seed] - 1 for seed in losses.keys() & others.keys()]
+    if len(differences) < 2:
+        return "-", "-"
+    mean, reach = interval(differences)
     return f"{mean:+.2%}", f"{mean + reach:+.2%}"
 
 
