@@ -563,13 +563,21 @@ def test_a_site_that_leaves_is_noticed_by_those_who_wait() -> None:
 
 
 def test_ended_connections_count_only_among_those_who_are_connected(port: int) -> None:
-    attendance = Attendance(Sites(reached(port), "a"), lambda: [1])
+    gone = [1]
+    attendance = Attendance(Sites(reached(port), "a"), lambda: gone)
     try:
         me = attendance.me
         members = (me, "b/1", "c/1")
         now = Agreement(3, members, epoch=2)
         attendance._last, attendance._epoch, attendance._group = now, 2, members
         assert attendance._lost() == ["b/1"]
+        # Of two sites the one that is left continues; of three, it may be the one that was cut off.
+        gone.append(2)
+        assert attendance._lost() == []
+        attendance._group = members[:2]
+        gone.remove(2)
+        assert attendance._lost() == ["b/1"]
+        attendance._group = members
         # Others have connected anew, without this site or because one of them failed.
         attendance._last = Agreement(4, members[1:], epoch=4)
         assert attendance._lost() == []

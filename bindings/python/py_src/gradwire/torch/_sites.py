@@ -185,9 +185,12 @@ class Attendance:
         """The sites whose connection has ended, of those who are connected.
 
         After an exchange that failed the connections of all have ended, and those of a late one when others connect anew.
+        Whoever has lost several others, and all of them, is likely the one who was cut off.
         """
+        lost = [self._group[rank] for rank in self._gone()]
         is_connected = self._epoch == self._last.epoch and self._failed is None
-        return [self._group[rank] for rank in self._gone()] if is_connected else []
+        is_cut_off = 1 < len(lost) == len(self._group) - 1
+        return lost if is_connected and not is_cut_off else []
 
     def _give_up_or_say(self, count: int, *, is_late: bool) -> None:
         """Where those who are there have waited long enough, and are too few."""
