@@ -587,6 +587,9 @@ def test_ended_connections_count_only_among_those_who_are_connected(port: int) -
         assert attendance._lost() == []
         attendance.lost()
         assert attendance._lost() == []
+        # Those who met were fewer than before, and did not come together: what is asked still has the ranks of before.
+        attendance._group = members[:1]
+        assert attendance._lost() == []
     finally:
         attendance.leave(is_over=True)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 
 #: Steps that are looked at. Those before are slower, because they allocate memory that later ones reuse.
@@ -35,10 +35,9 @@ class Remedies:
 
 #: Of those who have called ``compress``, or made one of the optimizers.
 HOOK = Remedies()
-OPTIMIZER = replace(
-    HOOK,
+OPTIMIZER = Remedies(
     without="no DistributedOptimizer",
-    spike=HOOK.spike.replace("hook", "optimizer.exchange"),
+    spike="To throw such a step away, call optimizer.exchange.discard() in place of optimizer.step()",
 )
 LOCAL_STEPS = Remedies(
     step="an exchange",

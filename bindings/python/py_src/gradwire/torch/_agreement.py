@@ -56,7 +56,7 @@ class Gathering:
     #: The agreement before.
     last: Agreement
     here: Mapping[str, Arrival]
-    #: Those who have left in order.
+    #: Those who have left, or are lost.
     gone: frozenset[str]
     #: Whether any site has seen the end of the last exchange. Then whoever failed in it has missed that.
     has_ended: bool

@@ -51,7 +51,7 @@ class Board:
         return self._here
 
     def gathering(self, lost: Iterable[str] = ()) -> Gathering:
-        """All that decides who takes part. Those that are lost cannot have told that they are gone."""
+        """All that decides who takes part. Those who are lost did not tell that they are gone."""
         self._gone.update(lost)
         here, expected = self.here(), self._last.everybody
         if any(site not in here for site in expected):

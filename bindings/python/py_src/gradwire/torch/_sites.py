@@ -47,8 +47,8 @@ class Sites:
 
     An exchange begins when all are there who were in the last one, or after ``patience`` with those who are there; nobody waits
     for one whose connections have ended. A site that is late, or new, joins when the next exchange is over; a late one keeps
-    how far its steps led. The process group of all
-    ranks is that of the sites, made anew whenever others are in it: ``init_process_group`` must not be called.
+    how far its steps led. The process group of all ranks is that of the sites, made anew whenever others are in it:
+    ``init_process_group`` must not be called.
 
     :param store: without it no exchange begins. Whoever reaches it can take part, and read the key of what sites send.
     :param name: of this site, unlike those of all others. Nobody waits for the site that had it before.
@@ -187,10 +187,11 @@ class Attendance:
         After an exchange that failed the connections of all have ended, and those of a late one when others connect anew.
         Whoever has lost several others, and all of them, is likely the one who was cut off.
         """
+        if self._epoch != self._last.epoch or self._failed is not None:
+            return []
         lost = [self._group[rank] for rank in self._gone()]
-        is_connected = self._epoch == self._last.epoch and self._failed is None
         is_cut_off = 1 < len(lost) == len(self._group) - 1
-        return lost if is_connected and not is_cut_off else []
+        return [] if is_cut_off else lost
 
     def _give_up_or_say(self, count: int, *, is_late: bool) -> None:
         """Where those who are there have waited long enough, and are too few."""

@@ -31,7 +31,7 @@ class Spikes:
             self._found = (
                 step,
                 f"step {step}: what this rank keeps back is {norm / usual:.0f} times what it was, because of a gradient as "
-                f"large; it will be sent with the next steps.",
+                "large; it will be sent with the next steps.",
             )
 
     def tell(self, step: int) -> str | None:
