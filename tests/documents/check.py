@@ -4,6 +4,7 @@
 * Each relative link leads to a file that is there, and each `#anchor` to a heading of it.
 * Each line has at most as many characters as rustfmt.toml allows, but for tables, code, headings, addresses and
   words that cannot be broken.
+* Fences of code stand on lines of their own, and the rows of a table have as many cells as its head.
 
     tests/documents/check.py            # from anywhere inside the repository
     tests/documents/check.py --self-test
@@ -17,6 +18,7 @@ from pathlib import Path
 FENCE = re.compile(r"^\s*(```|~~~)")
 LINK = re.compile(r"(?<!\\)\[(?:[^\[\]`]|`[^`]*`|\[[^\]]*\])*\]\(([^()\s]+(?:\([^()]*\)[^()\s]*)?)\)")
 OPENING = re.compile(r"^\s*#!?\[.*doc = \"```")
+RULE = re.compile(r"^\s*(\|[ :]*---[-: ]*)+\|\s*$")
 COMMENT = re.compile(r"^\s*//[/!]?(?: |$)")
 
 
@@ -87,6 +89,42 @@ def long_lines(path, text, width):
             yield f"{path}:{number}: {len(line)} characters, {width} are allowed"
 
 
+def broken_fences(path, text):
+    """Fences that do not open or close a block of code where a reader sees one."""
+    opened = None
+    for number, line in enumerate(text.split("\n"), 1):
+        fence = re.match(r"\s*(?:```+|~~~+)([^`]*)$", line)
+        if fence is None:
+            if "```" in line:
+                yield f"{path}:{number}: a fence within a line"
+        elif opened is None:
+            opened = number
+            # A language, and for a part that a program reads, what it is about.
+            if len(fence[1].split()) > 2:
+                yield f"{path}:{number}: text after a fence"
+        else:
+            opened = None
+            if fence[1].strip():
+                yield f"{path}:{number}: text after a fence"
+    if opened is not None:
+        yield f"{path}:{opened}: this block of code has no end"
+
+
+def broken_tables(path, text):
+    """Rows with another number of cells than the head of their table, and tables that became prose."""
+    cells = None
+    for number, line in without_code(text.split("\n")):
+        if re.search(r"\|[ :]*---", line) and not RULE.match(line):
+            yield f"{path}:{number}: a table within a line"
+        if not line.lstrip().startswith("|"):
+            cells = None
+            continue
+        here = len(re.findall(r"(?<!\\)\|", line)) - 1
+        cells = cells or here
+        if here != cells:
+            yield f"{path}:{number}: {here} cells, where the head of the table has {cells}"
+
+
 def self_test():
     text = "# A `b` c\n[x](#a-b-c) [y](#no) [z](other.md#there) [w](none.md)\n```\n[v](none.md)\n```\n"
     read = {"other.md": "## There\n"}
@@ -98,6 +136,18 @@ def self_test():
     assert list(long_lines(Path("a.rs"), rust, 15)) == ["a.rs:2: 26 characters, 15 are allowed"]
     opened = '#[cfg_attr(a, doc = "```")]\n#[cfg_attr(b, doc = "```ignore")]\n/// code that is very long\n/// ```\n'
     assert not list(long_lines(Path("a.rs"), opened, 15))
+    fences = "```sh\na | b\n```\n```sh a --b c\nd ```\n```\ne ``` f\n```toml\n"
+    assert list(broken_fences(Path("a.md"), fences)) == [
+        "a.md:4: text after a fence",
+        "a.md:5: a fence within a line",
+        "a.md:7: a fence within a line",
+        "a.md:8: this block of code has no end",
+    ]
+    tables = "| a | b |\n| --- | --- |\n| `c \\| d` | e |\n| f | g | h |\n\n| a |\n| b |\n\n| a | b | | --- | --- | | c\n"
+    assert list(broken_tables(Path("a.md"), tables)) == [
+        "a.md:4: 3 cells, where the head of the table has 2",
+        "a.md:9: a table within a line",
+    ]
 
 
 def main():
@@ -124,6 +174,8 @@ def main():
         text = path.read_text()
         if path.suffix == ".md":
             found += broken_links(path, text, read)
+            found += broken_fences(path, text)
+            found += broken_tables(path, text)
         # Results are what a program printed.
         if results not in path.parents:
             found += long_lines(path, text, width)
