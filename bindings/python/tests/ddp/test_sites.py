@@ -332,27 +332,33 @@ def test_sites_that_never_come_together_are_told_why(port: int) -> None:
     assert results(2, cannot_come_together, port) == [("no room", 10)] * 2
 
 
-def ends_late(rank: int, world: int, port: int) -> str:
+def ends_late(rank: int, world: int, port: int, count: int) -> str:
     store = reached(port)
     model = Net()
     sites = Sites(store, f"site-{rank}", quorum=2, patience=0.5)
     optimizer = LocalSteps(model, adamw(model), every=1, sites=sites, timeout=20)
     optimizer.rejoin(None)
-    if rank == 2:
-        wait_for(store, "over", 2)
+    if rank >= world - count:
+        wait_for(store, "over", world - count)
     told = ""
     try:
         train(model, optimizer, range(1), rank)
         optimizer.synchronize()
     except ExchangeError as error:
         told = str(error)
+        store.add("told", 1)
+    if rank >= world - count:
+        # As long as each of them is there, they are enough to exchange.
+        wait_for(store, "told", count)
     optimizer.close()
     store.add("over", 1)
     return told
 
 
-def test_who_comes_when_all_others_are_through_is_told(port: int) -> None:
-    assert results(3, ends_late, port) == ["", "", "sites that are there: 1, quorum=2: all others have closed theirs"]
+@pytest.mark.parametrize("count", [1, 2])
+def test_those_who_come_when_all_others_are_through_are_told(port: int, count: int) -> None:
+    told = "the run is over: all sites of its last exchange have closed theirs, and hold its model"
+    assert results(2 + count, ends_late, port, count) == ["", "", *[told] * count]
 
 
 def test_the_example_runs(port: int, tmp_path: Path) -> None:

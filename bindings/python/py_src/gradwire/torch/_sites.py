@@ -167,6 +167,8 @@ class Attendance:
         since: float | None = None
         while not self._store.check([place]):
             gathering, now = self._board.gathering(self._lost()), time.monotonic()
+            if gathering.gone.issuperset(self._last.everybody) and self._are_over():
+                raise ExchangeError("the run is over: all sites of its last exchange have closed theirs, and hold its model")
             can_wait = gathering.members or gathering.is_complete
             since = (now if since is None else since) if can_wait else None
             is_late = now - came > self._sites._gone_after
@@ -196,8 +198,7 @@ class Attendance:
     def _give_up_or_say(self, count: int, *, is_late: bool) -> None:
         """Where those who are there have waited long enough, and are too few."""
         there = f"sites that are there: {count}, quorum={self._sites._quorum}"
-        # Whoever was not in yet may be the first of those who go on with a run that has ended.
-        are_over = self._was_in and self._are_over()
+        are_over = self._are_over()
         if is_late or are_over:
             raise ExchangeError(f"{there}: {'all others have closed theirs' if are_over else 'no other came'}")
         if not self._has_said:
@@ -205,8 +206,11 @@ class Attendance:
             warnings.warn(f"gradwire: {there}: waiting for others", stacklevel=2)
 
     def _are_over(self) -> bool:
-        """Whether all others have closed theirs, so that the run has come to its end."""
-        return all(how_left(self._store, site) == b"over" for site in self._last.everybody if site != self.me)
+        """Whether all others have closed theirs, so that the run has come to its end.
+
+        Whoever was not in yet may be the first of those who go on with it.
+        """
+        return self._was_in and all(how_left(self._store, site) == b"over" for site in self._last.everybody if site != self.me)
 
     # What came of the exchange.
 
