@@ -22,10 +22,10 @@ def test_ranks_that_did_not_come_are_named(ranks: list[int], text: str) -> None:
     assert (str(error), error.ranks) == (text, tuple(ranks))
 
 
-def steps(encode: float, exchange: float, decode: float) -> list[Took]:
+def steps(encode: float, exchange: float, decode: float, all_of_it: float = 0.5) -> list[Took]:
     """The first is slow, and in all but one a rank comes late."""
-    usual = [Took(encode, exchange + late, decode) for late in (3, 3, 3, 3, 0, 3, 3, 3, 3)]
-    return [Took(9, 9, 9), *usual]
+    usual = [Took(encode, exchange + late, decode, all_of_it) for late in (3, 3, 3, 3, 0, 3, 3, 3, 3)]
+    return [Took(9, 9, 9, 9), *usual]
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,12 @@ def test_what_is_advised_is_there_where_it_is_said(
         assert told is not None
         assert told.startswith(f"compression does not pay: {step} ")
         assert told.endswith(f" {use}"), told
+
+
+@pytest.mark.parametrize(("between", "is_said"), [(0.5, True), (0.89, True), (0.91, False), (30, False)])
+def test_nothing_is_said_of_a_hundredth_of_the_time(between: float, is_said: bool) -> None:
+    told = advice(steps(0.003, 0.004, 0.002, between), 0.004, 90)
+    assert (told is not None) == is_said
 
 
 @pytest.mark.parametrize(

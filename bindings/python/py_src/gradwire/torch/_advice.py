@@ -9,6 +9,8 @@ from statistics import median
 #: Steps that are looked at. Those before are slower, because they allocate memory that later ones reuse.
 STEPS = 10
 _WARM = 2
+#: A share of the time that is not worth a word.
+_LITTLE = 0.01
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,8 @@ class Took:
     encode: float
     exchange: float
     decode: float
+    #: From the end of the step before to the end of this one.
+    all: float
 
 
 @dataclass(frozen=True)
@@ -50,12 +54,13 @@ LOCAL_STEPS = Remedies(
 def advice(steps: Sequence[Took], dense_seconds: float, ratio: float, remedies: Remedies = HOOK) -> str | None:
     """What to tell the user if dense gradients would be there sooner, and why; `None` if compression pays.
 
-    The exchange is that of the step with the shortest one: the others wait for slower ranks, which dense ones do too.
+    Nothing also where it takes so little of the time that nothing could be gained. The exchange is that of the step with the
+    shortest one: the others wait for slower ranks, which dense ones do too.
     """
     steps = steps[_WARM:]
     coding = median(step.encode + step.decode for step in steps)
     exchange = min(step.exchange for step in steps)
-    if coding + exchange <= dense_seconds:
+    if coding + exchange <= max(dense_seconds, _LITTLE * median(step.all for step in steps)):
         return None
     took = f"{remedies.step} takes {_ms(coding)} to encode and decode and {_ms(exchange)} to exchange frames"
     dense = f"PyTorch's all-reduce of as many values takes about {_ms(dense_seconds)}"

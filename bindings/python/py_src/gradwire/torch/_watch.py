@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import time
 import warnings
 from collections.abc import Sequence
+from dataclasses import astuple
 
 import torch
 
@@ -38,7 +40,7 @@ class Watch:
         #: In the words of what the user has called.
         self.remedies = HOOK
         self._took: list[Took] = []
-        self._before = Took(0.0, 0.0, 0.0)
+        self._before = Took(0.0, 0.0, 0.0, 0.0)
         self._is_advised = False
         self._sent = plan
 
@@ -84,12 +86,12 @@ class Watch:
     def _judge(self, plan: Plan) -> int | None:
         """After ten compressed steps: how many elements to measure, to see whether dense gradients would be there sooner."""
         totals = self.view.totals()
-        now = Took(totals["encode"], totals["exchange"], totals["decode"])
+        now = Took(totals["encode"], totals["exchange"], totals["decode"], time.monotonic())
         before, self._before = self._before, now
         sends_all = all(group.kind == "sum" for group in plan.groups)
         if self._codec is None or plan is not self._plan or sends_all or len(self._took) == STEPS or self._world == 1:
             return None
-        self._took.append(Took(now.encode - before.encode, now.exchange - before.exchange, now.decode - before.decode))
+        self._took.append(Took(*(after - earlier for after, earlier in zip(astuple(now), astuple(before), strict=True))))
         return self._elements if len(self._took) == STEPS else None
 
     def _write_line(self, log: Log, step: int, codecs: Sequence[Codec], epoch: int | None) -> None:
