@@ -76,7 +76,9 @@ class Training:
         self.momentum = torch.zeros_like(self.agreed)
         #: The sum of the rates of local steps since an exchange.
         self.passed = torch.zeros_like(self.rates)
-        self.losses, self.evaluations = [], []
+        # Small tensors that are kept, one after each batch, would break up the memory that large ones leave.
+        self.losses = torch.zeros(task.batches, len(runs), device=device)
+        self.evaluations = []
 
     def _moments(self):
         shape, beta1, beta2 = self.shape, self.task.beta1, self.task.beta2
@@ -114,7 +116,7 @@ class Training:
         for batch in range(batches):
             places = self.places[:, batch].reshape(len(self.own), -1, 1)
             self.gradients(self.training[places + window])
-            self.losses.append(self.gradients.losses.view(-1, WORKERS).mean(1))
+            self.losses[batch] = self.gradients.losses.view(-1, WORKERS).mean(1)
             step(batch, self.rates * self._factor(batch))
             if (batch + 1) % (batches // EVALUATIONS) == 0:
                 self.evaluations.append((batch + 1, self._validate()))
@@ -204,7 +206,7 @@ class Training:
     def _result(self, at, seconds):
         exchanges = [self.exchange, *(exchange for _, exchange in self.parts)]
         sent = sum(float(exchange.bytes[at]) for exchange in exchanges) + (self.moments.sent if self.method.shared else 0)
-        losses = torch.stack(self.losses)[-LAST:, at]
+        losses = self.losses[-LAST:, at]
         return {
             "rate": self.runs[at].rate,
             "seed": self.runs[at].seed,
