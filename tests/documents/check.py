@@ -15,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-FENCE = re.compile(r"^\s*(```|~~~)")
+FENCE = re.compile(r"^\s*(?:```+|~~~+)([^`]*)$")
 LINK = re.compile(r"(?<!\\)\[(?:[^\[\]`]|`[^`]*`|\[[^\]]*\])*\]\(([^()\s]+(?:\([^()]*\)[^()\s]*)?)\)")
 OPENING = re.compile(r"^\s*#!?\[.*doc = \"```")
 RULE = re.compile(r"^\s*(\|[ :]*---[-: ]*)+\|\s*$")
@@ -93,7 +93,7 @@ def broken_fences(path, text):
     """Fences that do not open or close a block of code where a reader sees one."""
     opened = None
     for number, line in enumerate(text.split("\n"), 1):
-        fence = re.match(r"\s*(?:```+|~~~+)([^`]*)$", line)
+        fence = FENCE.match(line)
         if fence is None:
             if "```" in line:
                 yield f"{path}:{number}: a fence within a line"

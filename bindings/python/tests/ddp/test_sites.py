@@ -338,7 +338,8 @@ def ends_late(rank: int, world: int, port: int, count: int) -> str:
     sites = Sites(store, f"site-{rank}", quorum=2, patience=0.5)
     optimizer = LocalSteps(model, adamw(model), every=1, sites=sites, timeout=20)
     optimizer.rejoin(None)
-    if rank >= world - count:
+    is_late = rank >= world - count
+    if is_late:
         wait_for(store, "over", world - count)
     told = ""
     try:
@@ -347,7 +348,7 @@ def ends_late(rank: int, world: int, port: int, count: int) -> str:
     except ExchangeError as error:
         told = str(error)
         store.add("told", 1)
-    if rank >= world - count:
+    if is_late:
         # As long as each of them is there, they are enough to exchange.
         wait_for(store, "told", count)
     optimizer.close()
