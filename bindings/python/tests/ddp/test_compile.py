@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
-from ranks import Net, ddp, loss_of, parameters, results
+from ranks import Net, adamw, ddp, loss_of, parameters, results, train
 
 import gradwire.torch
+from gradwire.torch import LocalSteps
 
 STEPS = 8
 
@@ -67,3 +69,25 @@ def test_names_and_states_are_those_of_the_model_that_is_not_compiled() -> None:
         assert found["residuals"][0] == found["residuals"][1]
         assert "embed.weight" not in found["residuals"][0]
         assert (found["continued"], found["old"]) == (0.0, 0.0)
+
+
+def local_steps(rank: int, world: int, first: bool, second: bool) -> bytes:
+    """A run that ends and is continued, each part with a compiled model or without."""
+    state, done = None, 0
+    for is_compiled in (first, second):
+        inner = Net()
+        model = torch.compile(inner, backend="eager") if is_compiled else inner
+        optimizer = LocalSteps(model, adamw(model), every=2, codec="topk:density=0.05", rules={"head.*": "none"}, fragments=2)
+        if state is not None:
+            inner.load_state_dict(state["model"])
+            optimizer.load_state_dict(state["local"])
+        train(model, optimizer, range(done, done + 3), rank)
+        state, done = copy.deepcopy({"model": inner.state_dict(), "local": optimizer.state_dict()}), done + 3
+        optimizer.close()
+    return parameters(inner)
+
+
+def test_local_steps_of_a_compiled_model_are_those_of_the_model() -> None:
+    """States of either are states of the other."""
+    bits = {one for first in (False, True) for second in (False, True) for one in results(2, local_steps, first, second)}
+    assert len(bits) == 2, "the last steps of each rank are its own"

@@ -272,6 +272,8 @@ def refused(rank: int, world: int, what: str) -> None:
             optimizer.load_state_dict({"inner": {}})
         elif what == "shape":
             optimizer.load_state_dict({**state, "kept": {**state["kept"], "head.bias": torch.zeros(3)}})
+        elif what == "names":
+            optimizer.load_state_dict({**state, "kept": {**state["kept"], "tail.bias": torch.zeros(3)}})
         elif what == "between":
             optimizer.load_state_dict([{**state, "taken": 2}, state])
         elif what == "group":
@@ -289,6 +291,7 @@ def refused(rank: int, world: int, what: str) -> None:
         ("gossip", "ValueError", "it mixes models of neighbours"),
         ("state", "TypeError", "expected what state_dict() returned"),
         ("shape", "ValueError", "state: head.bias: expected the shape (10,), got (3,)"),
+        ("names", "ValueError", "state: it has tail.bias, which is not exchanged here"),
         ("between", "ValueError", "saved between two exchanges"),
         ("group", "RuntimeError", "make a new LocalSteps with all parameters"),
     ],

@@ -19,9 +19,11 @@ from ._fragments import cut as cut_names
 from ._fragments import due
 from ._optimizer import _KEY, DistributedOptimizer, cut, strangers
 from ._options import AUTO, type_error, whole
+from ._plan import first_to_fit, local, needed, plain
 from ._rejoin import Brought, alike, arrays, check_fits, common, composed, digest, first, share, tell
 from ._several import Several
 from ._sites import Sites
+from ._within import Within, check_whole
 from ._wrapper import Wrapper
 
 Outer = Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
@@ -85,6 +87,8 @@ class LocalSteps(Wrapper):
     :param check_every: exchanges between two comparisons of the kept parameters of all ranks, by a hash, beside that in the
         first one after ranks have met; 0 for none.
     :param group: the process group of the ranks; by default that of all ranks.
+    :param within: the process group of the processes of one site, which DDP or FSDP2 keeps together. ``group`` is then that of
+        the processes that have the same place at all sites. Each exchanges its shards, and its part of what is not sharded.
     :param sites: ranks that may come, go and be late, in place of a process group. Each calls :meth:`rejoin` before its first
         step.
 
@@ -106,6 +110,7 @@ class LocalSteps(Wrapper):
         fragments: int = 1,
         overlap: int = 0,
         group: dist.ProcessGroup | None = None,
+        within: dist.ProcessGroup | None = None,
         sites: Sites | None = None,
         rules: Mapping[str, str] | None = None,
         dense_below: int = 128,
@@ -138,23 +143,36 @@ class LocalSteps(Wrapper):
             )
         if sites is not None and not isinstance(sites, Sites):
             raise type_error("sites", sites, "Sites")
-        if sites is not None and (group is not None or codec == AUTO):
-            raise ValueError("sites: they go together neither with group= nor with codec='auto'")
+        if sites is not None and (group is not None or within is not None or codec == AUTO):
+            raise ValueError("sites: they go together neither with group= or within= nor with codec='auto'")
+        if within is not None and codec == AUTO:
+            raise ValueError("codec='auto': processes of a site would choose each for itself; with within= name the codec")
         #: Since all ranks had equal parameters.
         self._taken = 0
         #: Of the run, of which this rank has gone where they led.
         self._exchanges = 0
         self._pending: _Pending | None = None
         self._group = group
-        named = list(model.named_parameters())
-        kept = _kept(inner, named)
-        self._kept = {name: (kept[id(parameter)], parameter) for name, parameter in named if id(parameter) in kept}
-        sizes = {name: start.numel() for name, (start, _) in self._kept.items()}
-        self._names = cut_names(sizes, fragments)
+        self._within = None if within is None else Within(within, group)
+        check_whole(model, is_of_site=within is not None)
+        named = [(plain(name), parameter) for name, parameter in model.named_parameters()]
+        stepped = _stepped(inner, named)
+        names = cut_names({name: parameter.numel() for name, parameter in stepped.items()}, fragments)
+        #: What this rank exchanges of each fragment.
+        self._names = names if self._within is None else self._within.share_out(stepped, names)
+        own = {name for names in self._names for name in names}
+        self._kept = {name: (_copy(parameter), parameter) for name, parameter in stepped.items() if name in own}
+        kept = {name: start for name, (start, _) in self._kept.items()}
+        if self._within is not None and rules:
+            if wire != "f32":
+                raise ValueError(f"wire={wire!r}: it does not go together with within= and rules=")
+            needed(stepped, rules)
+            fit = {first_to_fit(name, rules) for name in own}
+            rules = {pattern: spelling for pattern, spelling in rules.items() if pattern in fit}
         self._connect = functools.partial(
             DistributedOptimizer,
-            _outer_of(outer, [start for start, _ in self._kept.values()]),
-            [(name, kept.get(id(parameter), parameter)) for name, parameter in named],
+            _outer_of(outer, list(kept.values())),
+            [(name, kept.get(name, parameter)) for name, parameter in named],
             codec,
             group=group,
             rules=rules,
@@ -167,7 +185,12 @@ class LocalSteps(Wrapper):
             encrypt=encrypt,
             wire=wire,
             threads=threads,
-            _settings={"every": every, "fragments": fragments, "overlap": overlap},
+            _settings={
+                "every": every,
+                "fragments": fragments,
+                "overlap": overlap,
+                "within": self._within and str(self._within),
+            },
         )
         self._at_sites = None if sites is None else AtSites(self, sites, timeout)
         self._make_outer()
@@ -202,9 +225,10 @@ class LocalSteps(Wrapper):
         if found is not None and found.item():
             return None
         if scale is not None:
-            for _, parameter in self._kept.values():
-                if parameter.grad is not None:
-                    parameter.grad.div_(scale)
+            for group in self._inner.param_groups:
+                for parameter in group["params"]:
+                    if parameter.grad is not None:
+                        parameter.grad.div_(scale)
         return self._inner.step(closure)
 
     def synchronize(self) -> None:
@@ -250,19 +274,52 @@ class LocalSteps(Wrapper):
         with torch.no_grad():
             for name in self._names_of(fragment):
                 start, parameter = self._kept[name]
+                end = local(parameter)
                 # From where the steps began: with parameters of 16 bits, that is the kept one rounded.
-                start.grad = (start.to(parameter.dtype) - parameter).to(start.dtype)
+                start.grad = (start.to(end.dtype) - end).to(start.dtype)
                 if self._overlap and fragment is not None:
-                    self._pending.ends[name] = parameter.detach().clone()
+                    self._pending.ends[name] = end.clone()
         self._outer._buckets = self._buckets[-1 if fragment is None else fragment]
-        self._outer._send_rest()
+        self._outer._send_rest(None if self._within is None else self._within.trained_apart(self.exchange.step))
 
     def _take_pending(self) -> None:
         """Waits for the exchange that is under way, if there is one, and goes where it led."""
         pending, self._pending = self._pending, None
         if pending is None:
             return
-        self._outer.synchronize()
+        self._await_means(pending)
+        self._outer.step()
+        self._exchanges += 1
+        with torch.no_grad():
+            for name in self._names_of(pending.fragment):
+                start, parameter = self._kept[name]
+                end, now = pending.ends.get(name), local(parameter)
+                now.copy_(start if end is None else start + (now - end))
+                start.grad = None
+        if self._within is not None:
+            self._within.share(pending.fragment)
+        if pending.fragment is None or (len(self._names) == 1 and self._overlap == 0):
+            self._taken = 0
+
+    def _await_means(self, pending: _Pending) -> None:
+        """Waits for the means of the exchange that is under way. Raises where it failed, and at all processes of that site."""
+        if self._within is None:
+            self._outer.synchronize()
+            self._check_means(pending)
+            return
+        failure = None
+        try:
+            self._outer.synchronize()
+            self._check_means(pending)
+        except Exception as error:
+            failure = error
+        try:
+            self._within.check_end(failure)
+        except BaseException:
+            self._drop_means()
+            raise
+
+    def _check_means(self, pending: _Pending) -> None:
         moved = [self._kept[name][0] for name in self._names_of(pending.fragment)]
         if not all(bool(start.grad.isfinite().all()) for start in moved if start.grad is not None):
             self._drop_means()
@@ -270,16 +327,6 @@ class LocalSteps(Wrapper):
                 "after its local steps a parameter of some rank was not finite: load the last checkpoint, and lower the "
                 "rate or clip gradients"
             )
-        self._outer.step()
-        self._exchanges += 1
-        with torch.no_grad():
-            for name in self._names_of(pending.fragment):
-                start, parameter = self._kept[name]
-                end = pending.ends.get(name)
-                parameter.copy_(start if end is None else start + (parameter - end))
-                start.grad = None
-        if pending.fragment is None or (len(self._names) == 1 and self._overlap == 0):
-            self._taken = 0
 
     @property
     def exchange(self) -> Engine:
@@ -377,6 +424,8 @@ class LocalSteps(Wrapper):
 
         Returns the exchanges that the run has made. An exception is raised at all ranks alike, and changes nothing.
         """
+        if self._within is not None:
+            raise RuntimeError("rejoin: with within=, pass the state of each process to load_state_dict()")
         self._residual_age = whole("residual_age", residual_age, least=1)
         if self._at_sites is None:
             return self._go_on(state_dict)
@@ -461,9 +510,14 @@ class LocalSteps(Wrapper):
     def _check_kept(self, kept: Mapping[str, torch.Tensor]) -> None:
         shapes = {name: tuple(start.shape) for name, (start, _) in self._kept.items()}
         given = {name: tuple(start.shape) for name, start in kept.items()}
-        for name in [*shapes, *given]:
-            if shapes.get(name) != given.get(name):
-                raise ValueError(f"state: {name}: expected the shape {shapes.get(name)}, got {given.get(name)}")
+        lacks, strange = sorted(shapes.keys() - given.keys()), sorted(given.keys() - shapes.keys())
+        if lacks or strange:
+            what = f"it lacks {lacks[0]}" if lacks else f"it has {strange[0]}, which is not exchanged here"
+            own = "" if self._within is None else ": each process of a site loads what it saved itself"
+            raise ValueError(f"state: {what}{own}")
+        for name, shape in shapes.items():
+            if given[name] != shape:
+                raise ValueError(f"state: {name}: expected the shape {shape}, got {given[name]}")
 
     def close(self) -> None:
         """Ends the thread and the connections. Steps are alone from then on; an exchange is refused."""
@@ -476,18 +530,20 @@ def _is_state(state: object) -> bool:
     return isinstance(state, Mapping) and state.keys() >= {"inner", "outer", "kept", "taken"}
 
 
-def _kept(inner: torch.optim.Optimizer, named: Sequence[tuple[str, torch.nn.Parameter]]) -> dict[int, torch.nn.Parameter]:
-    """Copies of the parameters that the optimizer trains, with at least 32 bits, by the identity of each."""
+def _stepped(inner: torch.optim.Optimizer, named: Sequence[tuple[str, torch.nn.Parameter]]) -> dict[str, torch.nn.Parameter]:
+    """The parameters that the optimizer trains."""
     for _, parameter in strangers(inner, {id(parameter) for _, parameter in named}):
         raise ValueError(f"inner: a parameter of shape {tuple(parameter.shape)} is not in the model")
-    kept = {}
-    for parameter in (parameter for group in inner.param_groups for parameter in group["params"]):
-        if parameter.requires_grad:
-            dtype = torch.promote_types(parameter.dtype, torch.float32)
-            kept[id(parameter)] = torch.nn.Parameter(parameter.detach().to(dtype, copy=True))
-    if not kept:
+    trained = {id(parameter) for group in inner.param_groups for parameter in group["params"] if parameter.requires_grad}
+    if not trained:
         raise ValueError("inner: none of its parameters is trained")
-    return kept
+    return {name: parameter for name, parameter in named if id(parameter) in trained}
+
+
+def _copy(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
+    """What this process has of it, with at least 32 bits."""
+    own = local(parameter)
+    return torch.nn.Parameter(own.to(torch.promote_types(own.dtype, torch.float32), copy=True))
 
 
 def _outer_of(outer: str | Outer, kept: list[torch.nn.Parameter]) -> torch.optim.Optimizer:

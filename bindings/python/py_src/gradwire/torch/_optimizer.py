@@ -15,7 +15,8 @@ from ._advice import OPTIMIZER
 from ._engine import Bucket, Engine
 from ._kinds import misfit
 from ._options import AUTO, Options, Scaler, flag, real, type_error, whole
-from ._plan import Named, trained
+from ._plan import Named, is_split, local, trained
+from ._within import broadcast
 from ._worker import Worker
 from ._wrapper import Wrapper
 
@@ -169,15 +170,16 @@ class DistributedOptimizer(Wrapper):
         if self._passes == self._passes_per_step:
             self.synchronize()
 
-    def _send_rest(self) -> None:
+    def _send_rest(self, failure: BaseException | None = None) -> None:
+        """Hands over what backward did not; or what keeps this rank from the exchange, which others are told."""
         if len(self._jobs) < len(self._buckets):
             self._marks.append(self._worker.stage.mark())
         while len(self._jobs) < len(self._buckets):
-            self._send_next()
+            self._send_next(failure)
 
-    def _send_next(self) -> None:
+    def _send_next(self, failure: BaseException | None = None) -> None:
         at = len(self._jobs)
-        job = Bucket(at, at + 1 == len(self._buckets), marks=self._marks)
+        job = Bucket(at, at + 1 == len(self._buckets), marks=self._marks, failure=failure)
         self._marks = []
         self._jobs.append(job)
         try:
@@ -185,8 +187,8 @@ class DistributedOptimizer(Wrapper):
             job.positions = tuple(tensor.position for tensor in tensors)
             job.gradients = [_gradient(tensor) for tensor in tensors]
             self._worker.read_settings(job)
-        except BaseException as failure:
-            job.failure = failure
+        except BaseException as error:
+            job.failure = failure or error
         self._worker.hand_over(job)
 
     # What users call.
@@ -344,6 +346,7 @@ def broadcast_parameters(model: torch.nn.Module, *, root: int = 0, group: dist.P
 
     :param root: the rank, in the group, whose parameters are copied.
     """
-    source = root if group is None else dist.get_global_rank(group, root)
-    for tensor in [*model.parameters(), *model.buffers()]:
-        dist.broadcast(tensor.detach(), source, group=group)
+    tensors = [*model.parameters(), *model.buffers()]
+    if group is None and any(is_split(tensor) for tensor in tensors):
+        raise ValueError("a parameter is split over processes, as FSDP does; pass group=, those that have the same part of it")
+    broadcast([(local(tensor), root) for tensor in tensors], group)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias
@@ -127,18 +127,14 @@ class Plan:
         first_lane: int = 0,
     ) -> None:
         """Sorts tensors into groups: the first rule whose pattern fits a name says how it is sent."""
-        matched: set[str] = set()
         sorted_out: dict[str, tuple[Codec, list[Named]]] = {}
         default = codec_of(spelling, dense_below)
         ruled = {pattern: _ruled(pattern, rule, dense_below) for pattern, rule in rules.items()}
         for tensor in tensors:
-            pattern = next((pattern for pattern in rules if fnmatchcase(tensor.name, plain(pattern))), None)
-            matched.add(pattern or "")
+            pattern = first_to_fit(tensor.name, rules)
             codec = default if pattern is None else ruled[pattern]
             sorted_out.setdefault(str(codec), (codec, []))[1].append(tensor)
-        for pattern in rules:
-            if pattern not in matched:
-                raise ValueError(f"rules: '{pattern}' is the first to fit no parameter that is trained")
+        needed([tensor.name for tensor in tensors], rules)
         sets = enumerate(sorted_out.values(), first_lane)
         self.groups = [Group(codec, members, lane) for lane, (codec, members) in sets]
         self._homes = {slot.tensor.position: (group, slot) for group in self.groups for slot in group.slots}
@@ -182,6 +178,8 @@ def trained(places: Iterable[tuple[int, str, torch.nn.Parameter]], *, allow_unte
     for position, name, parameter in places:
         if not parameter.requires_grad:
             continue
+        if is_split(parameter):
+            raise ValueError(f"{name}: it is split over processes, as FSDP does; of what is here LocalSteps alone takes such")
         _check_device(name, parameter.device, allow_untested)
         if named and parameter.device != named[0].parameter.device:
             first = named[0]
@@ -208,9 +206,34 @@ def _check_device(name: str, device: torch.device, allow_untested: bool) -> None
     raise ValueError(f"{name}: it is on {device}; expected the CPU (or CUDA, with allow_untested=True)")
 
 
+def first_to_fit(name: str, rules: Iterable[str]) -> str | None:
+    """The pattern by which a tensor of this name is sent."""
+    return next((pattern for pattern in rules if fnmatchcase(name, plain(pattern))), None)
+
+
+def needed(names: Iterable[str], rules: Iterable[str]) -> set[str]:
+    """The patterns by which tensors of these names are sent. None may be idle."""
+    found = {pattern for name in names if (pattern := first_to_fit(name, rules)) is not None}
+    for pattern in rules:
+        if pattern not in found:
+            raise ValueError(f"rules: '{pattern}' is the first to fit no parameter that is trained")
+    return found
+
+
 def plain(name: str) -> str:
     """The name of a parameter as it is where nothing is compiled."""
     return name.replace(_COMPILED, "")
+
+
+def is_split(tensor: torch.Tensor) -> bool:
+    """Whether processes have a shard of it each: a DTensor, wherever a version of torch keeps that class."""
+    return hasattr(tensor, "to_local")
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """What this process has of it, in the same memory."""
+    to_local: Callable[[], torch.Tensor] | None = getattr(tensor, "to_local", None)
+    return (tensor if to_local is None else to_local()).detach()
 
 
 def is_plain(gradient: torch.Tensor) -> bool:
