@@ -9,7 +9,7 @@ import torch
 from ranks import Net, adamw, ddp, loss_of, parameters, results, train
 
 import gradwire.torch
-from gradwire.torch import LocalSteps
+from gradwire.torch import LocalSteps, dense_embeddings_and_norms
 
 STEPS = 8
 
@@ -18,9 +18,11 @@ def compiled(rank: int, world: int, backend: str | None) -> bytes:
     model = Net()
     # The compiler refuses buckets that are smaller than the first one.
     parallel = ddp(model, bucket_cap_mb=1)
-    hook = gradwire.torch.compress(parallel, "topk:density=0.05", check_every=1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     called = parallel if backend is None else torch.compile(parallel, backend=backend)
+    rules = dense_embeddings_and_norms(called)
+    assert sorted(rules) == ["embed.weight", "norm.bias", "norm.weight"]
+    hook = gradwire.torch.compress(called, "topk:density=0.05", rules=rules, check_every=1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(STEPS):
         optimizer.zero_grad()
         loss_of(called, step, rank).backward()

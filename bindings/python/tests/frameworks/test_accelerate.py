@@ -41,6 +41,25 @@ def test_a_loop_that_was_killed_goes_on_with_the_same_bits(tmp_path: Path) -> No
     assert [(one["steps"], one["step"]) for one in results(3, train, f"{tmp_path}/cut", False, True)] == [(4, 8)] * 3
 
 
+def compiled(rank: int, world: int, backend: str) -> bytes:
+    as_torchrun(rank, world)
+    accelerator = accelerate.Accelerator(cpu=True, dynamo_backend=backend)
+    inner = Net()
+    model, optimizer = accelerator.prepare(inner, torch.optim.SGD(inner.parameters(), lr=0.2))
+    assert hasattr(model, "_orig_mod") == (backend == "eager")
+    hook = compress(accelerator, model, CODEC, check_every=1)
+    for step in range(4):
+        optimizer.zero_grad()
+        accelerator.backward(loss_of(model, step, rank))
+        optimizer.step()
+    assert hook.stats().steps == 4
+    return parameters(inner)
+
+
+def test_a_compiled_model_is_exchanged_like_any_other() -> None:
+    assert results(2, compiled, "eager") == results(2, compiled, "no")
+
+
 def unprepared(rank: int, world: int) -> None:
     as_torchrun(rank, world)
     compress(accelerate.Accelerator(cpu=True), Net(), CODEC)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from launched import CODEC, Batches, Judged, as_torchrun, kill, killed_and_resumed
-from ranks import Raised, parameters, run
+from ranks import Raised, parameters, results, run
 
 transformers = pytest.importorskip("transformers", reason="Transformers is not installed: pip install transformers accelerate")
 from gradwire.integrations.transformers import Compress  # noqa: E402
@@ -19,7 +19,7 @@ class Kill(transformers.TrainerCallback):
             kill()
 
 
-def trainer_of(rank: int, world: int, model: Judged, folder: str) -> Any:
+def trainer_of(rank: int, world: int, model: Judged, folder: str, **options: Any) -> Any:
     as_torchrun(rank, world)
     arguments = transformers.TrainingArguments(
         folder,
@@ -32,6 +32,7 @@ def trainer_of(rank: int, world: int, model: Judged, folder: str) -> Any:
         report_to=[],
         disable_tqdm=True,
         logging_strategy="no",
+        **options,
     )
     return transformers.Trainer(model=model, args=arguments, train_dataset=Batches(64))
 
@@ -46,6 +47,24 @@ def train(rank: int, world: int, folder: str, kills: bool, resumes: bool) -> dic
     trainer.train(resume_from_checkpoint=resumes)
     assert compress.hook is not None
     return {"parameters": parameters(model), "steps": compress.hook.stats().steps, "step": compress.hook.step}
+
+
+def compiled(rank: int, world: int, folder: str, is_compiled: bool) -> bytes:
+    model = Judged()
+    trainer = trainer_of(
+        rank, world, model, folder, torch_compile=is_compiled, torch_compile_backend="eager" if is_compiled else None
+    )
+    compress = Compress(trainer, CODEC, check_every=1)
+    trainer.add_callback(compress)
+    trainer.train()
+    assert hasattr(trainer.model_wrapped, "_orig_mod") == is_compiled
+    assert compress.hook is not None
+    assert compress.hook.stats().steps == 8
+    return parameters(model)
+
+
+def test_a_compiled_model_is_exchanged_like_any_other(tmp_path: Path) -> None:
+    assert results(2, compiled, str(tmp_path), True) == results(2, compiled, str(tmp_path), False)
 
 
 def unwrapped(rank: int, world: int, folder: str) -> None:

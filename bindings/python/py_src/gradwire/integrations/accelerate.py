@@ -9,6 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gradwire.torch
 from gradwire.torch import Hook
+from gradwire.torch._plan import uncompiled
 
 from ._files import load, save
 
@@ -27,6 +28,7 @@ def compress(accelerator: Accelerator, model: Any, codec: str, **options: Any) -
     ``accelerator.save_state`` and ``load_state`` then save and load what every rank keeps, in a file for each rank beside the
     random states. ``scaler`` is the accelerator's.
     """
+    model = uncompiled(model)
     if not isinstance(model, DistributedDataParallel):
         raise TypeError(
             f"expected the DistributedDataParallel that accelerator.prepare(model) returns for several processes, got "

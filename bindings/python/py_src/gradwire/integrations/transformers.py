@@ -8,6 +8,7 @@ from typing import Any
 from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.torch import Hook
+from gradwire.torch._plan import uncompiled
 
 from ._files import load, save
 from ._hook import hook_of
@@ -41,11 +42,11 @@ class Compress(TrainerCallback):
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Makes the hook of the wrapped model; the model that callbacks are given is not that."""
-        model = self._trainer.model_wrapped
+        model = uncompiled(self._trainer.model_wrapped)
         if not isinstance(model, DistributedDataParallel):
             raise TypeError(
                 f"Compress: the trainer wraps the model as {type(model).__name__}, expected DistributedDataParallel: start it "
-                "with torchrun and two processes or more, without FSDP, DeepSpeed and torch_compile=True"
+                "with torchrun and two processes or more, without FSDP and DeepSpeed"
             )
         scaler, optimizer = self._trainer.accelerator.scaler, self._trainer.optimizer
         self.hook = hook_of(model, self._codec, self._options, scaler=scaler, optimizer=optimizer)

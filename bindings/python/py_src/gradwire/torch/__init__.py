@@ -25,7 +25,7 @@ from ._kinds import misfit
 from ._local import LocalSteps
 from ._optimizer import DistributedOptimizer, Exchange, broadcast_parameters
 from ._options import Options, Scaler
-from ._plan import tensors_of
+from ._plan import tensors_of, uncompiled
 from ._rules import dense_embeddings_and_norms
 from ._sites import Sites
 from ._stats import Stats
@@ -73,7 +73,7 @@ def compress(
     """Sends the gradients of a DDP model through a codec. Call it once, before the first backward, at all ranks.
 
     With several models, all ranks call it in the same order. Its thread, its connections and its memories end with the model,
-    or with :meth:`Hook.close`. Copies of the model have no hook.
+    or with :meth:`Hook.close`. Copies of the model have no hook. What ``torch.compile`` made of the model stands for it.
 
     :param codec: the spelling of the codec, or ``"auto"``: the hook then tries several in its first steps, and chooses one that
         suits the optimizer; see docs/pytorch.md. Every tensor is a unit of its own. Tensors of fewer than ``dense_below``
@@ -103,8 +103,9 @@ def compress(
         PyTorch computes on its own number of them, at most 4.
     :param allow_untested: accept CUDA tensors, through pinned memory, although not all tests pass there yet.
     """
-    if not isinstance(ddp, DistributedDataParallel):
-        raise TypeError(f"expected a DistributedDataParallel, got {type(ddp).__name__}")
+    parallel = uncompiled(ddp)
+    if not isinstance(parallel, DistributedDataParallel):
+        raise TypeError(f"expected a DistributedDataParallel, got {type(parallel).__name__}")
     options = Options(
         codec,
         rules,
@@ -124,10 +125,10 @@ def compress(
         clip_norm=clip_norm,
         threads=threads,
     )
-    worker = Worker(tensors_of(ddp, allow_untested=allow_untested), ddp.process_group, options)
-    hook = Hook(ddp, worker)
+    worker = Worker(tensors_of(parallel, allow_untested=allow_untested), parallel.process_group, options)
+    hook = Hook(parallel, worker)
     try:
-        ddp.register_comm_hook(Registered(hook), _on_bucket)
+        parallel.register_comm_hook(Registered(hook), _on_bucket)
     except BaseException:
         # It has another hook. What was made for this one goes.
         hook.close()

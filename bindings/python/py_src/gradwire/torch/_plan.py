@@ -220,6 +220,12 @@ def needed(names: Iterable[str], rules: Iterable[str]) -> set[str]:
     return found
 
 
+def uncompiled(model: torch.nn.Module) -> torch.nn.Module:
+    """The model that `torch.compile` was given."""
+    found: torch.nn.Module = getattr(model, "_orig_mod", model)
+    return found
+
+
 def plain(name: str) -> str:
     """The name of a parameter as it is where nothing is compiled."""
     return name.replace(_COMPILED, "")

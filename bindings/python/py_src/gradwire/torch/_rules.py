@@ -7,7 +7,7 @@ import glob
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from ._plan import plain
+from ._plan import plain, uncompiled
 
 
 def dense_embeddings_and_norms(model: torch.nn.Module) -> dict[str, str]:
@@ -21,6 +21,7 @@ def dense_embeddings_and_norms(model: torch.nn.Module) -> dict[str, str]:
         ``Norm``. A parameter that is trained no more, as by an optimizer that leaves it out, is not to be among them.
     :return: a rule for each tensor that needs a gradient.
     """
+    model = uncompiled(model)
     inner = model.module if isinstance(model, DistributedDataParallel) else model
     dense = {
         id(parameter)
