@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from ranks import DEVICE, Died, Net, Raised, adamw, loss_of, parameters, results, run
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
@@ -36,7 +37,7 @@ class Site:
     """A process of a site, with a model and what exchanges it."""
 
     def __init__(self, how: str, codec: str, rules: dict[str, str], fragments: int, overlap: int, **options: Any) -> None:
-        mesh = init_device_mesh(DEVICE, (SITES, PROCESSES), mesh_dim_names=("site", "process"))
+        mesh = init_device_mesh(DEVICE, (dist.get_world_size() // PROCESSES, PROCESSES), mesh_dim_names=("site", "process"))
         self.model = self.called = Net()
         if how == "ddp":
             self.called = DistributedDataParallel(self.model, process_group=mesh.get_group("process"))
@@ -240,7 +241,7 @@ def refused(rank: int, world: int, what: str) -> None:
     elif what == "group":
         Site("ddp", "none", {}, 1, 0, group=None)
     elif what == "same":
-        Site("ddp", "none", {}, 1, 0, group=torch.distributed.group.WORLD)
+        Site("ddp", "none", {}, 1, 0, group=dist.group.WORLD)
     elif what == "fsdp":
         Site("fsdp", "none", {}, 1, 0, within=None)
     elif what == "fsdp1":
@@ -249,10 +250,8 @@ def refused(rank: int, world: int, what: str) -> None:
     elif what == "state":
         steps = Site("ddp", "none", {}, 1, 0).steps
         every: list[Any] = [None] * world
-        torch.distributed.all_gather_object(every, steps.state_dict())
+        dist.all_gather_object(every, steps.state_dict())
         steps.load_state_dict(every[rank - 1])
-    elif what == "rejoin":
-        Site("ddp", "none", {}, 1, 0).steps.rejoin(None)
     elif what == "wire":
         Site("ddp", "none", {"embed.*": "qsgd:bits=4"}, 1, 0, wire="bf16")
     else:
@@ -275,7 +274,6 @@ def refused(rank: int, world: int, what: str) -> None:
         ("fsdp", "ValueError", "embed.weight: it is split over processes, as FSDP does; pass within="),
         ("fsdp1", "ValueError", "expected torch's fully_shard"),
         ("state", "ValueError", "state: it lacks embed.weight: each process of a site loads what it saved itself"),
-        ("rejoin", "RuntimeError", "pass the state of each process to load_state_dict()"),
         ("wire", "ValueError", "wire='bf16': it does not go together with within= and rules="),
         ("optimizer", "ValueError", "embed.weight: it is split over processes, as FSDP does"),
         ("broadcast", "ValueError", "pass group=, those that have the same part of it"),
@@ -305,3 +303,56 @@ def begun(rank: int, world: int) -> bytes:
 def test_sharded_parameters_are_broadcast_between_sites() -> None:
     (own,) = results(1, untouched)
     assert results(SITES * PROCESSES, begun) == [own] * (SITES * PROCESSES)
+
+
+def before(rank: int, world: int, how: str, way: tuple[Any, ...]) -> bytes:
+    """States behind each of two exchanges."""
+    site = Site(how, *way)
+    states = []
+    for exchange in range(2):
+        site.train(range(exchange * EVERY, (exchange + 1) * EVERY), rank)
+        states.append(copy.deepcopy(site.steps.state_dict()))
+    return packed(states)
+
+
+def after(rank: int, world: int, how: str, way: tuple[Any, ...], brought: list[bytes | None], at: list[int]) -> dict[str, Any]:
+    """Each process brings what it saved after an exchange, and begins with other parameters."""
+    site, own = Site(how, *way), brought[rank]
+    with torch.no_grad():
+        for parameter in site.model.parameters():
+            parameter.add_(rank // PROCESSES)
+    state = None if own is None else torch.load(io.BytesIO(own), weights_only=False)[at[rank]]
+    made = site.steps.rejoin(state)
+    found = {"made": made, "begins": site.whole(), "has inner": bool(site.inner.state)}
+    site.train(range(2 * EVERY), rank)
+    return found | {"ends": site.whole(), "exchanges": site.steps.exchanges}
+
+
+def packed(found: Any) -> bytes:
+    file = io.BytesIO()
+    torch.save(found, file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("how", ["ddp", "fsdp"])
+@pytest.mark.parametrize("way", [WAYS[1], ("qsgd:bits=4", {}, 1, 0)])
+def test_sites_go_on_after_others_were_lost_or_came(how: str, way: tuple[Any, ...]) -> None:
+    """Of three sites the first is lost, and one is new. Of the second one, a process was killed before it could save."""
+    states = results(3 * PROCESSES, before, how, way)
+    whole = results(3 * PROCESSES, after, how, way, states, [1] * 6)
+    found = results(3 * PROCESSES, after, how, way, [*states[2:], None, None], [0, 1, 1, 1, 1, 1])
+    assert {(one["made"], one["begins"]) for one in found} == {(2, whole[0]["begins"])}
+    assert len({one["ends"] for one in found}) == 1
+    assert {one["exchanges"] for one in found} == {4}
+    assert [one["has inner"] for one in found] == [False, False, True, True, False, False]
+    assert [one["has inner"] for one in whole] == [True] * 6
+
+
+def test_sites_without_states_of_one_exchange_are_refused() -> None:
+    states = results(SITES * PROCESSES, before, "ddp", WAYS[0])
+    for one in run(SITES * PROCESSES, after, "ddp", WAYS[0], states, [0, 1, 1, 0]):
+        assert isinstance(one, Raised), one
+        assert one.text == "no site has states that all of its processes saved after the same exchange"
+    for one in run(SITES * PROCESSES, after, "ddp", WAYS[0], [*states[:2], states[3], states[2]], [1] * 4):
+        assert isinstance(one, Raised), one
+        assert one.text.startswith("rank 1: process 0 of its site: state: it lacks "), one.text

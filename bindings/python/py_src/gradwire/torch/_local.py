@@ -420,12 +420,12 @@ class LocalSteps(Wrapper):
         ``residual_age``. All go on from the parameters that were kept: what a rank did after its last exchange is lost, and so
         is the residual of those that are not there. Without any state, all get the parameters of the first rank.
 
-        With ``sites``, a rank joins those who are there when their next exchange is over, or begins together with others.
+        With ``within``, each process passes its own. A site whose processes have not all saved after the same exchange comes as
+        if it had none. With ``sites``, a rank joins those who are there when their next exchange is over, or begins together
+        with others.
 
         Returns the exchanges that the run has made. An exception is raised at all ranks alike, and changes nothing.
         """
-        if self._within is not None:
-            raise RuntimeError("rejoin: with within=, pass the state of each process to load_state_dict()")
         self._residual_age = whole("residual_age", residual_age, least=1)
         if self._at_sites is None:
             return self._go_on(state_dict)
@@ -438,10 +438,14 @@ class LocalSteps(Wrapper):
     def _go_on(self, state_dict: Mapping[str, Any] | None) -> int:
         """Goes on from where the first of the ranks is that has seen the most exchanges. Returns how many."""
         own, fault = self._usable(state_dict)
-        exchanges = -1 if own is None else own["outer"][_KEY]["step"]
+        exchanges, is_torn = -1 if own is None else own["outer"][_KEY]["step"], False
+        if self._within is not None:
+            is_torn, fault = self._within.brings(exchanges, fault)
+        if is_torn:
+            own, exchanges = None, -1
         tells = self._told(own)
         of_arrays = "" if own is None else digest(arrays(own["outer"][_KEY]))
-        every = share(Brought(exchanges, digest(common(tells)), of_arrays, fault), self._group)
+        every = share(Brought(exchanges, digest(common(tells)), of_arrays, fault, is_torn), self._group)
         self._forget_pending()
         knows, rank = first(every), self.exchange._worker.rank
         source = every[knows or 0]
@@ -452,7 +456,9 @@ class LocalSteps(Wrapper):
         with torch.no_grad():
             for name, (start, parameter) in self._kept.items():
                 start.copy_(told["kept"][name])
-                parameter.copy_(start)
+                local(parameter).copy_(start)
+        if self._within is not None:
+            self._within.share(None)
         # Restarted ranks begin their fragments anew; sites are in the midst of theirs.
         self._taken = 0 if self._at_sites is None else told["taken"]
         made = self._exchanges = max(0, source.exchanges)

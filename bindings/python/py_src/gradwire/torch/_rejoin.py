@@ -28,6 +28,8 @@ class Brought:
     arrays: str
     #: Why its state cannot be used, or nothing.
     fault: str
+    #: Whether processes of its site have states of different exchanges, which are left out.
+    is_torn: bool
 
 
 def share(brought: Brought, group: dist.ProcessGroup | None) -> list[Brought]:
@@ -37,6 +39,8 @@ def share(brought: Brought, group: dist.ProcessGroup | None) -> list[Brought]:
     for rank, one in enumerate(every):
         if one.fault:
             raise ValueError(f"rank {rank}: {one.fault}")
+    if any(one.is_torn for one in every) and all(one.exchanges < 0 for one in every):
+        raise ValueError("no site has states that all of its processes saved after the same exchange")
     return every
 
 

@@ -109,6 +109,13 @@ class Within:
         if has_failed:
             raise ExchangeError("another process of this site failed in this exchange, and says why")
 
+    def brings(self, exchanges: int, fault: str) -> tuple[bool, str]:
+        """Whether states that processes of this site bring are of different exchanges; and what is wrong with one of them."""
+        every: list[tuple[int, str]] = [(exchanges, fault)] * self._world
+        dist.all_gather_object(every, (exchanges, fault), self._group)
+        wrong = (f"process {rank} of its site: {one}" for rank, (_, one) in enumerate(every) if one)
+        return len({one for one, _ in every}) > 1, next(wrong, "")
+
     def _most(self, *values: torch.Tensor | int) -> list[int]:
         """The most of each over the processes of this site."""
         told = torch.stack([self._zero + value for value in values])
