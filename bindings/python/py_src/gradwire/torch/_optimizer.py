@@ -16,6 +16,7 @@ from ._engine import Bucket, Engine
 from ._kinds import misfit
 from ._options import AUTO, Options, Scaler, flag, real, type_error, whole
 from ._plan import Named, is_split, local, trained
+from ._shards import Shards
 from ._within import broadcast
 from ._worker import Worker
 from ._wrapper import Wrapper
@@ -43,7 +44,8 @@ class DistributedOptimizer(Wrapper):
     :param backward_passes_per_step: number of backward passes whose gradients are added up before they are exchanged.
     :param bucket_cap_mb: megabytes of gradients that are exchanged at once. The means do not depend on it.
     :param rescale: rescale residuals when the learning rate of the first group changes, as they always are with ``"auto"``.
-    :param group: the process group of the ranks; by default that of all ranks.
+    :param group: the process group of the ranks; by default that of all ranks. With FSDP2, those that have the same shards:
+        each sends its own when :meth:`synchronize` or :meth:`step` is called.
 
     All other parameters are those of :func:`compress`.
     """
@@ -88,7 +90,8 @@ class DistributedOptimizer(Wrapper):
             raise TypeError(f"group={group!r}: expected a process group that this rank is in, got {type(group).__name__}")
         self._inner = optimizer
         self._passes_per_step = backward_passes_per_step
-        tensors = trained(_own(optimizer, _pairs(named_parameters)), allow_untested=allow_untested)
+        self._shards = Shards(_own(optimizer, _pairs(named_parameters)), group)
+        tensors = trained(self._shards.places, allow_untested=allow_untested)
         # By its kind codecs are chosen, too.
         followed = optimizer if rescale or codec == AUTO else None
         options = Options(
@@ -138,7 +141,9 @@ class DistributedOptimizer(Wrapper):
             if method is not None:
                 method(parameter)
 
-        self._handles = [tensor.parameter.register_post_accumulate_grad_hook(call) for tensor in tensors]
+        # FSDP makes gradients of shards at the end of backward.
+        beside = [] if self._shards.pairs else tensors
+        self._handles = [tensor.parameter.register_post_accumulate_grad_hook(call) for tensor in beside]
 
     # Beside backward.
 
@@ -201,6 +206,7 @@ class DistributedOptimizer(Wrapper):
         """
         if self._is_exchanged:
             return
+        self._shards.lend()
         self._send_rest()
         jobs, self._jobs, self._passes = self._jobs, [], 0
         self._worker.finish()
@@ -210,6 +216,7 @@ class DistributedOptimizer(Wrapper):
                 if tensor.parameter.grad is None and gradient is not None:
                     # Another rank used it.
                     tensor.parameter.grad = gradient.to(tensor.parameter.device, tensor.parameter.dtype)
+        self._shards.take_back()
         self._is_exchanged = True
 
     @contextlib.contextmanager
@@ -237,9 +244,10 @@ class DistributedOptimizer(Wrapper):
         self._inner.step()
 
     def _check_parameters(self) -> None:
+        known = {*self._at, *(id(parameter) for parameter, _ in self._shards.pairs)}
         for group in self._inner.param_groups:
             for parameter in group["params"]:
-                if parameter.grad is not None and parameter.numel() and id(parameter) not in self._at:
+                if parameter.grad is not None and parameter.numel() and id(parameter) not in known:
                     raise RuntimeError(
                         f"a parameter of shape {tuple(parameter.shape)} has a gradient, but was frozen or missing when "
                         "DistributedOptimizer was made: make a new one, and load its state"
@@ -248,6 +256,9 @@ class DistributedOptimizer(Wrapper):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As the wrapped optimizer. Gradients that were not exchanged yet are dropped."""
         self._task, self._passes = -1, 0
+        if self._shards.pairs:
+            # No backward says that it begins.
+            self._is_exchanged = False
         self._inner.zero_grad(set_to_none)
 
     def state_dict(self) -> dict[str, Any]:  # type: ignore[override]

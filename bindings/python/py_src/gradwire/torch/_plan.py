@@ -179,7 +179,7 @@ def trained(places: Iterable[tuple[int, str, torch.nn.Parameter]], *, allow_unte
         if not parameter.requires_grad:
             continue
         if is_split(parameter):
-            raise ValueError(f"{name}: it is split over processes, as FSDP does; of what is here LocalSteps alone takes such")
+            raise ValueError(f"{name}: it is split over processes; DistributedOptimizer and LocalSteps take such, not DDP")
         _check_device(name, parameter.device, allow_untested)
         if named and parameter.device != named[0].parameter.device:
             first = named[0]
