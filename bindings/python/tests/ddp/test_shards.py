@@ -26,7 +26,7 @@ class Split:
         self.model = Net()
         fully_shard(self.model.sometimes, mesh=mesh["process"])
         fully_shard(self.model, mesh=mesh["process"])
-        options = {"group": mesh.get_group("site"), "check_every": 1} | options
+        options = {"group": mesh.get_group("site"), "check_every": 1, "bucket_cap_mb": 0.02} | options
         self.optimizer = DistributedOptimizer(adamw(self.model), self.model.named_parameters(), codec, **options)
 
     def train(self, steps: range, rank: int, skips: bool = False) -> None:
@@ -84,30 +84,46 @@ def untrained(rank: int, world: int) -> bytes:
     return parameters(Net())
 
 
-def synchronized(rank: int, world: int) -> dict[str, Any]:
-    """One shard: the gradient before and after the exchange, and what was kept back; then gradients that are thrown away."""
+def exchanged(rank: int, world: int) -> dict[str, Any]:
+    """One shard: what was sent of its gradient, and the mean behind backward. Then gradients that are thrown away."""
+    whole = Net()
+    for process in range(PROCESSES):
+        (loss_of(whole, 0, rank // PROCESSES * PROCESSES + process) / PROCESSES).backward()
+    own = whole.inner.weight.grad.chunk(PROCESSES)[rank % PROCESSES]  # type: ignore[union-attr]
     site = Split("topk:density=0.05")
-    weight = site.model.inner.weight
     loss_of(site.model, 0, rank).backward()
-    before = weight.grad.to_local().clone()  # type: ignore[union-attr]
-    site.optimizer.synchronize()
-    site.optimizer.synchronize()
+    mean = site.model.inner.weight.grad.to_local().clone()  # type: ignore[union-attr]
     norm = torch.nn.utils.clip_grad_norm_(site.model.parameters(), 1e9).full_tensor()  # type: ignore[attr-defined]
-    after = weight.grad.to_local().clone()  # type: ignore[union-attr]
     kept = site.optimizer.exchange.residual("inner.weight").to(DEVICE)
-    site.optimizer.zero_grad()
     site.train(range(1, 2), rank)
     assert site.optimizer.exchange.step == 2
-    return {name: one.cpu().numpy() for name, one in (("sent", before - kept), ("mean", after), ("norm", norm))}
+    return {name: one.cpu().numpy() for name, one in (("sent", own - kept), ("mean", mean), ("norm", norm))}
 
 
-def test_gradients_are_means_after_synchronize() -> None:
-    found = results(SITES * PROCESSES, synchronized)
+def test_gradients_are_means_when_backward_returns() -> None:
+    found = results(SITES * PROCESSES, exchanged)
     for process in range(PROCESSES):
         one, other = found[process], found[PROCESSES + process]
         assert (one["mean"] == (one["sent"] + other["sent"]) / 2).all()
         assert (one["mean"] != 0).any()
     assert len({float(one["norm"]) for one in found}) == 1
+
+
+def accumulated(rank: int, world: int) -> tuple[bytes, int]:
+    site = Split("qsgd:bits=4")
+    for step in range(STEPS):
+        for part in range(2):
+            site.model.set_requires_gradient_sync(part == 1)  # type: ignore[operator]
+            loss_of(site.model, 2 * step + part, rank).backward()
+        site.optimizer.step()
+        site.optimizer.zero_grad()
+    return site.whole(), site.optimizer.exchange.step
+
+
+def test_gradients_that_are_added_up_are_exchanged_once() -> None:
+    found = results(SITES * PROCESSES, accumulated)
+    assert {steps for _, steps in found} == {STEPS}
+    assert len({bits for bits, _ in found}) == 1
 
 
 def resumed(rank: int, world: int) -> list[bytes]:

@@ -44,8 +44,7 @@ class DistributedOptimizer(Wrapper):
     :param backward_passes_per_step: number of backward passes whose gradients are added up before they are exchanged.
     :param bucket_cap_mb: megabytes of gradients that are exchanged at once. The means do not depend on it.
     :param rescale: rescale residuals when the learning rate of the first group changes, as they always are with ``"auto"``.
-    :param group: the process group of the ranks; by default that of all ranks. With FSDP2, those that have the same shards:
-        each sends its own when :meth:`synchronize` or :meth:`step` is called.
+    :param group: the process group of the ranks; by default that of all ranks. With FSDP2, those that have the same shards.
 
     All other parameters are those of :func:`compress`.
     """
@@ -125,7 +124,7 @@ class DistributedOptimizer(Wrapper):
         if self._worker.rank == 0 and (text := misfit(codec, optimizer)) is not None:
             warnings.warn(f"gradwire: {text}", stacklevel=2)
         self._buckets = cut(tensors, bucket_cap_mb)
-        self._at = {id(tensor.parameter): at for at, bucket in enumerate(self._buckets) for tensor in bucket}
+        self._at = {id(self._shards.of(tensor)): at for at, bucket in enumerate(self._buckets) for tensor in bucket}
         # The backward that is under way, the gradients that each bucket still lacks, and the buckets that were handed over.
         self._task = -1
         self._missing: list[int] = []
@@ -141,9 +140,7 @@ class DistributedOptimizer(Wrapper):
             if method is not None:
                 method(parameter)
 
-        # FSDP makes gradients of shards at the end of backward.
-        beside = [] if self._shards.pairs else tensors
-        self._handles = [tensor.parameter.register_post_accumulate_grad_hook(call) for tensor in beside]
+        self._handles = [self._shards.of(tensor).register_post_accumulate_grad_hook(call) for tensor in tensors]
 
     # Beside backward.
 
@@ -189,6 +186,7 @@ class DistributedOptimizer(Wrapper):
         self._jobs.append(job)
         try:
             tensors = self._buckets[at]
+            self._shards.lend(tensors)
             job.positions = tuple(tensor.position for tensor in tensors)
             job.gradients = [_gradient(tensor) for tensor in tensors]
             self._worker.read_settings(job)
@@ -206,7 +204,6 @@ class DistributedOptimizer(Wrapper):
         """
         if self._is_exchanged:
             return
-        self._shards.lend()
         self._send_rest()
         jobs, self._jobs, self._passes = self._jobs, [], 0
         self._worker.finish()
@@ -216,7 +213,7 @@ class DistributedOptimizer(Wrapper):
                 if tensor.parameter.grad is None and gradient is not None:
                     # Another rank used it.
                     tensor.parameter.grad = gradient.to(tensor.parameter.device, tensor.parameter.dtype)
-        self._shards.take_back()
+            self._shards.take_back(tensors)
         self._is_exchanged = True
 
     @contextlib.contextmanager
@@ -244,10 +241,9 @@ class DistributedOptimizer(Wrapper):
         self._inner.step()
 
     def _check_parameters(self) -> None:
-        known = {*self._at, *(id(parameter) for parameter, _ in self._shards.pairs)}
         for group in self._inner.param_groups:
             for parameter in group["params"]:
-                if parameter.grad is not None and parameter.numel() and id(parameter) not in known:
+                if parameter.grad is not None and local(parameter).numel() and id(parameter) not in self._at:
                     raise RuntimeError(
                         f"a parameter of shape {tuple(parameter.shape)} has a gradient, but was frozen or missing when "
                         "DistributedOptimizer was made: make a new one, and load its state"
@@ -256,9 +252,6 @@ class DistributedOptimizer(Wrapper):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As the wrapped optimizer. Gradients that were not exchanged yet are dropped."""
         self._task, self._passes = -1, 0
-        if self._shards.pairs:
-            # No backward says that it begins.
-            self._is_exchanged = False
         self._inner.zero_grad(set_to_none)
 
     def state_dict(self) -> dict[str, Any]:  # type: ignore[override]
