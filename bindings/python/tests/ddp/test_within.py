@@ -13,10 +13,18 @@ import torch
 import torch.distributed as dist
 from ranks import DEVICE, Died, Net, Raised, adamw, loss_of, parameters, results, run
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.torch import DistributedOptimizer, LocalSteps, broadcast_parameters
+
+try:
+    from torch.distributed.fsdp import fully_shard
+except ImportError:
+    fully_shard = None  # type: ignore[assignment]
+#: FSDP2 has its place there since torch 2.6.
+needs_fsdp2 = pytest.mark.skipif(fully_shard is None, reason="this version of torch has no fully_shard")
+FSDP = pytest.param("fsdp", marks=needs_fsdp2)
 
 SITES, PROCESSES = 2, 2
 EVERY = 3
@@ -98,6 +106,7 @@ def test_processes_of_a_site_do_as_one_process_does(way: tuple[Any, ...]) -> Non
         assert max(sent) < 0.8 * dense
 
 
+@needs_fsdp2
 @pytest.mark.parametrize("way", [WAYS[0], ("none", {}, 3, 1)])
 def test_sharded_models_do_as_whole_ones_do(way: tuple[Any, ...]) -> None:
     (bits, dense, _), _ = results(SITES, alone, way)
@@ -118,6 +127,7 @@ def sharded(rank: int, world: int) -> dict[str, Any]:
     return {name: one.cpu().numpy() for name, one in (("start", start), ("sent", sent), ("end", own.detach()))}
 
 
+@needs_fsdp2
 def test_each_process_sends_its_shards() -> None:
     found = results(SITES * PROCESSES, sharded)
     for process in range(PROCESSES):
@@ -151,7 +161,7 @@ def saved(rank: int, world: int, how: str, way: tuple[Any, ...], at: int) -> tup
     return site.whole(), other.whole()
 
 
-@pytest.mark.parametrize("how", ["ddp", "fsdp"])
+@pytest.mark.parametrize("how", ["ddp", FSDP])
 @pytest.mark.parametrize(("way", "at"), [(WAYS[1], 3), (WAYS[1], 5), (WAYS[3], 4)])
 def test_it_goes_on_with_the_same_bits(how: str, way: tuple[Any, ...], at: int) -> None:
     for whole, resumed in results(SITES * PROCESSES, saved, how, way, at):
@@ -271,12 +281,14 @@ def refused(rank: int, world: int, what: str) -> None:
         ("fragments", "ValueError", "fragments=9: process 1 of 2 has no tensor in one of them"),
         ("group", "TypeError", "group=None: within= goes together with group="),
         ("same", "ValueError", "two process groups that have this process in common, and no other"),
-        ("fsdp", "ValueError", "embed.weight: it is split over processes, as FSDP does; pass within="),
+        pytest.param(
+            "fsdp", "ValueError", "embed.weight: it is split over processes, as FSDP does; pass within=", marks=needs_fsdp2
+        ),
         ("fsdp1", "ValueError", "expected torch's fully_shard"),
         ("state", "ValueError", "state: it lacks embed.weight: each process of a site loads what it saved itself"),
         ("wire", "ValueError", "wire='bf16': it does not go together with within= and rules="),
-        ("optimizer", "ValueError", "embed.weight: it is split over processes, as FSDP does"),
-        ("broadcast", "ValueError", "pass group=, those that have the same part of it"),
+        pytest.param("optimizer", "ValueError", "embed.weight: it is split over processes, as FSDP does", marks=needs_fsdp2),
+        pytest.param("broadcast", "ValueError", "pass group=, those that have the same part of it", marks=needs_fsdp2),
     ],
 )
 def test_refusals_say_why(what: str, name: str, told: str) -> None:
@@ -300,6 +312,7 @@ def begun(rank: int, world: int) -> bytes:
     return site.whole()
 
 
+@needs_fsdp2
 def test_sharded_parameters_are_broadcast_between_sites() -> None:
     (own,) = results(1, untouched)
     assert results(SITES * PROCESSES, begun) == [own] * (SITES * PROCESSES)
@@ -334,7 +347,7 @@ def packed(found: Any) -> bytes:
     return file.getvalue()
 
 
-@pytest.mark.parametrize("how", ["ddp", "fsdp"])
+@pytest.mark.parametrize("how", ["ddp", FSDP])
 @pytest.mark.parametrize("way", [WAYS[1], ("qsgd:bits=4", {}, 1, 0)])
 def test_sites_go_on_after_others_were_lost_or_came(how: str, way: tuple[Any, ...]) -> None:
     """Of three sites the first is lost, and one is new. Of the second one, a process was killed before it could save."""
