@@ -388,8 +388,8 @@ def test_one_process_refuses_what_it_cannot_do(port: int) -> None:
     def made(**options: Any) -> LocalSteps:
         return LocalSteps(model, adamw(model), sites=sites, **options)
 
-    for options in ({"codec": "auto"}, {"group": object()}):
-        with pytest.raises(ValueError, match="sites: they go together neither with group= nor with codec='auto'"):
+    for options in ({"codec": "auto"}, {"group": object()}, {"within": object()}):
+        with pytest.raises(ValueError, match="sites: they go together neither with group= or within= nor with codec='auto'"):
             made(**options)
     with pytest.raises(TypeError, match="sites='here': expected Sites, got str"):
         LocalSteps(model, adamw(model), sites="here")

@@ -17,13 +17,13 @@ from ._engine import Engine
 from ._errors import ExchangeError
 from ._fragments import cut as cut_names
 from ._fragments import due
-from ._optimizer import _KEY, DistributedOptimizer, cut, strangers
+from ._optimizer import DistributedOptimizer, cut, strangers
 from ._options import AUTO, type_error, whole
-from ._plan import first_to_fit, local, needed, plain
-from ._rejoin import Brought, alike, arrays, check_fits, common, composed, digest, first, share, tell
+from ._plan import local, plain
+from ._rejoin import go_on, is_state, usable
 from ._several import Several
 from ._sites import Sites
-from ._within import Within, check_whole
+from ._within import Within, check_whole, own_rules
 from ._wrapper import Wrapper
 
 Outer = Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
@@ -133,20 +133,8 @@ class LocalSteps(Wrapper):
         self._inner = inner
         self._every = whole("every", every, least=1)
         self._overlap = whole("overlap", overlap)
-        if whole("fragments", fragments, least=1) > every:
-            raise ValueError(f"fragments={fragments}: expected at most every, {every}: one is exchanged after a step")
-        if overlap > every // fragments:
-            raise ValueError(f"overlap={overlap}: expected at most every // fragments, {every // fragments}")
-        if fragments > 1 and codec == AUTO:
-            raise ValueError(
-                "codec='auto': it compares exchanges of all tensors; choose without fragments, then name the codec"
-            )
-        if sites is not None and not isinstance(sites, Sites):
-            raise type_error("sites", sites, "Sites")
-        if sites is not None and (group is not None or within is not None or codec == AUTO):
-            raise ValueError("sites: they go together neither with group= or within= nor with codec='auto'")
-        if within is not None and codec == AUTO:
-            raise ValueError("codec='auto': processes of a site would choose each for itself; with within= name the codec")
+        _check_turns(every, whole("fragments", fragments, least=1), overlap, codec)
+        _check_ranks(codec, group, within, sites)
         #: Since all ranks had equal parameters.
         self._taken = 0
         #: Of the run, of which this rank has gone where they led.
@@ -164,11 +152,7 @@ class LocalSteps(Wrapper):
         self._kept = {name: (_copy(parameter), parameter) for name, parameter in stepped.items() if name in own}
         kept = {name: start for name, (start, _) in self._kept.items()}
         if self._within is not None and rules:
-            if wire != "f32":
-                raise ValueError(f"wire={wire!r}: it does not go together with within= and rules=")
-            needed(stepped, rules)
-            fit = {first_to_fit(name, rules) for name in own}
-            rules = {pattern: spelling for pattern, spelling in rules.items() if pattern in fit}
+            rules = own_rules(rules, stepped, own, wire)
         self._connect = functools.partial(
             DistributedOptimizer,
             _outer_of(outer, list(kept.values())),
@@ -376,7 +360,7 @@ class LocalSteps(Wrapper):
         if self._at_sites is not None:
             raise RuntimeError("load_state_dict: with sites=, pass the state to rejoin()")
         states = [state_dict] if isinstance(state_dict, Mapping) else state_dict
-        if not isinstance(states, list | tuple) or not states or not all(_is_state(state) for state in states):
+        if not isinstance(states, list | tuple) or not states or not all(is_state(state) for state in states):
             raise type_error("state", state_dict, "what state_dict() returned, or a list of the states of all old ranks")
         state = states[self.exchange._worker.rank % len(states)]
         if len(states) > 1 and any(one["taken"] for one in states):
@@ -429,78 +413,14 @@ class LocalSteps(Wrapper):
         self._residual_age = whole("residual_age", residual_age, least=1)
         if self._at_sites is None:
             return self._go_on(state_dict)
-        own, fault = self._usable(state_dict)
+        own, fault = usable(self, state_dict)
         if fault:
             raise ValueError(fault)
         self._at_sites.come_in(own)
         return self._exchanges
 
     def _go_on(self, state_dict: Mapping[str, Any] | None) -> int:
-        """Goes on from where the first of the ranks is that has seen the most exchanges. Returns how many."""
-        own, fault = self._usable(state_dict)
-        exchanges, is_torn = -1 if own is None else own["outer"][_KEY]["step"], False
-        if self._within is not None:
-            is_torn, fault = self._within.brings(exchanges, fault)
-        if is_torn:
-            own, exchanges = None, -1
-        tells = self._told(own)
-        of_arrays = "" if own is None else digest(arrays(own["outer"][_KEY]))
-        every = share(Brought(exchanges, digest(common(tells)), of_arrays, fault, is_torn), self._group)
-        self._forget_pending()
-        knows, rank = first(every), self.exchange._worker.rank
-        source = every[knows or 0]
-        lacking = [other for other, one in enumerate(every) if one.alike != source.alike]
-        if lacking and self._at_sites is not None:
-            tells = {**tells, "kept": self._at_sites.as_sent(tells["kept"])}
-        told = tell(tells, knows or 0, lacking, self._group)
-        with torch.no_grad():
-            for name, (start, parameter) in self._kept.items():
-                start.copy_(told["kept"][name])
-                local(parameter).copy_(start)
-        if self._within is not None:
-            self._within.share(None)
-        # Restarted ranks begin their fragments anew; sites are in the midst of theirs.
-        self._taken = 0 if self._at_sites is None else told["taken"]
-        made = self._exchanges = max(0, source.exchanges)
-        if knows is None:
-            return 0
-        weight = max(0.0, 1.0 - (made - exchanges) / self._residual_age)
-        kept = composed(
-            told["outer"][_KEY],
-            None if own is None else own["outer"][_KEY],
-            (rank, len(every)),
-            weight,
-            has_arrays=len({one.arrays for one in every}) == 1,
-        )
-        self._outer.load_state_dict({**told["outer"], _KEY: kept})
-        if own is not None:
-            self._inner.load_state_dict(own["inner"])
-        return made
-
-    def _usable(self, state: object) -> tuple[Mapping[str, Any] | None, str]:
-        """A state that a rank brings; or none, and why."""
-        try:
-            if state is None:
-                return None, ""
-            if not _is_state(state) or not isinstance(state, Mapping):
-                raise type_error("state", state, "what state_dict() returned, or None")
-            if state.get("pending") is not None:
-                raise ValueError("state: saved during an exchange; save after synchronize()")
-            self._check_kept(state["kept"])
-            # Reads it as if it were of this rank, and takes nothing.
-            worker, kept = self.exchange._worker, state["outer"][_KEY]
-            self.exchange._read({**kept, "rank": worker.rank, "world": worker.world})
-            check_fits(self._inner, state["inner"])
-            check_fits(self._outer._inner, {key: value for key, value in state["outer"].items() if key != _KEY})
-        except (KeyError, TypeError, ValueError) as error:
-            return None, str(error)
-        return state, ""
-
-    def _told(self, own: Mapping[str, Any] | None) -> dict[str, Any]:
-        """What all ranks have alike, of the rank whose state holds."""
-        if own is None:
-            return {"kept": {name: start.detach().cpu() for name, (start, _) in self._kept.items()}, "taken": 0}
-        return {"kept": own["kept"], "taken": own["taken"], "outer": {**own["outer"], _KEY: alike(own["outer"][_KEY])}}
+        return go_on(self, state_dict, self._residual_age)
 
     def _forget_pending(self) -> None:
         pending, self._pending = self._pending, None
@@ -532,8 +452,22 @@ class LocalSteps(Wrapper):
             self._at_sites.leave()
 
 
-def _is_state(state: object) -> bool:
-    return isinstance(state, Mapping) and state.keys() >= {"inner", "outer", "kept", "taken"}
+def _check_turns(every: int, fragments: int, overlap: int, codec: str) -> None:
+    if fragments > every:
+        raise ValueError(f"fragments={fragments}: expected at most every, {every}: one is exchanged after a step")
+    if overlap > every // fragments:
+        raise ValueError(f"overlap={overlap}: expected at most every // fragments, {every // fragments}")
+    if fragments > 1 and codec == AUTO:
+        raise ValueError("codec='auto': it compares exchanges of all tensors; choose without fragments, then name the codec")
+
+
+def _check_ranks(codec: str, group: dist.ProcessGroup | None, within: dist.ProcessGroup | None, sites: Sites | None) -> None:
+    if sites is not None and not isinstance(sites, Sites):
+        raise type_error("sites", sites, "Sites")
+    if sites is not None and (group is not None or within is not None or codec == AUTO):
+        raise ValueError("sites: they go together neither with group= or within= nor with codec='auto'")
+    if within is not None and codec == AUTO:
+        raise ValueError("codec='auto': processes of a site would choose each for itself; with within= name the codec")
 
 
 def _stepped(inner: torch.optim.Optimizer, named: Sequence[tuple[str, torch.nn.Parameter]]) -> dict[str, torch.nn.Parameter]:

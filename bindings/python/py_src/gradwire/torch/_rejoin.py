@@ -5,14 +5,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch.utils._pytree import tree_map
 
 from ._optimizer import _KEY
+from ._options import type_error
+from ._plan import local
 from ._state import KEPT
+
+if TYPE_CHECKING:
+    from ._local import LocalSteps
 
 State = dict[str, Any]
 
@@ -147,3 +152,82 @@ def check_fits(optimizer: torch.optim.Optimizer, state: State) -> None:
         optimizer.load_state_dict(state)
     finally:
         optimizer.load_state_dict(before)
+
+
+def is_state(state: object) -> bool:
+    """Whether it looks like a state of LocalSteps."""
+    return isinstance(state, Mapping) and state.keys() >= {"inner", "outer", "kept", "taken"}
+
+
+def usable(steps: LocalSteps, state: object) -> tuple[Mapping[str, Any] | None, str]:
+    """A state that a rank brings; or none, and why."""
+    try:
+        if state is None:
+            return None, ""
+        if not is_state(state) or not isinstance(state, Mapping):
+            raise type_error("state", state, "what state_dict() returned, or None")
+        if state.get("pending") is not None:
+            raise ValueError("state: saved during an exchange; save after synchronize()")
+        steps._check_kept(state["kept"])
+        # Reads it as if it were of this rank, and takes nothing.
+        worker, kept = steps.exchange._worker, state["outer"][_KEY]
+        steps.exchange._read({**kept, "rank": worker.rank, "world": worker.world})
+        check_fits(steps._inner, state["inner"])
+        check_fits(steps._outer._inner, {key: value for key, value in state["outer"].items() if key != _KEY})
+    except (KeyError, TypeError, ValueError) as error:
+        return None, str(error)
+    return state, ""
+
+
+def go_on(steps: LocalSteps, state: Mapping[str, Any] | None, residual_age: int) -> int:
+    """Goes on from where the first of the ranks is that has seen the most exchanges. Returns how many."""
+    own, fault = usable(steps, state)
+    exchanges, is_torn = -1 if own is None else own["outer"][_KEY]["step"], False
+    if steps._within is not None:
+        is_torn, fault = steps._within.brings(exchanges, fault)
+    if is_torn:
+        own, exchanges = None, -1
+    tells = _told(steps, own)
+    of_arrays = "" if own is None else digest(arrays(own["outer"][_KEY]))
+    every = share(Brought(exchanges, digest(common(tells)), of_arrays, fault, is_torn), steps._group)
+    steps._forget_pending()
+    knows, rank = first(every), steps.exchange._worker.rank
+    source = every[knows or 0]
+    lacking = [other for other, one in enumerate(every) if one.alike != source.alike]
+    if lacking and steps._at_sites is not None:
+        tells = {**tells, "kept": steps._at_sites.as_sent(tells["kept"])}
+    told = tell(tells, knows or 0, lacking, steps._group)
+    _go_to(steps, told["kept"])
+    # Restarted ranks begin their fragments anew; sites are in the midst of theirs.
+    steps._taken = 0 if steps._at_sites is None else told["taken"]
+    made = steps._exchanges = max(0, source.exchanges)
+    if knows is None:
+        return 0
+    weight = max(0.0, 1.0 - (made - exchanges) / residual_age)
+    kept = composed(
+        told["outer"][_KEY],
+        None if own is None else own["outer"][_KEY],
+        (rank, len(every)),
+        weight,
+        has_arrays=len({one.arrays for one in every}) == 1,
+    )
+    steps._outer.load_state_dict({**told["outer"], _KEY: kept})
+    if own is not None:
+        steps._inner.load_state_dict(own["inner"])
+    return made
+
+
+def _told(steps: LocalSteps, own: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What all ranks have alike, of the rank whose state holds."""
+    if own is None:
+        return {"kept": {name: start.detach().cpu() for name, (start, _) in steps._kept.items()}, "taken": 0}
+    return {"kept": own["kept"], "taken": own["taken"], "outer": {**own["outer"], _KEY: alike(own["outer"][_KEY])}}
+
+
+def _go_to(steps: LocalSteps, kept: Mapping[str, torch.Tensor]) -> None:
+    with torch.no_grad():
+        for name, (start, parameter) in steps._kept.items():
+            start.copy_(kept[name])
+            local(parameter).copy_(start)
+    if steps._within is not None:
+        steps._within.share(None)

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from ._errors import ExchangeError, OutOfStepError, PeerLostError, ReplicasDifferError
-from ._plan import is_split, local
+from ._plan import first_to_fit, is_split, local, needed
 
 _WORDS = {2: torch.int16, 4: torch.int32}
 
@@ -20,6 +20,15 @@ def check_whole(model: torch.nn.Module, *, is_of_site: bool) -> None:
     for name, parameter in model.named_parameters():
         if is_split(parameter) and not is_of_site:
             raise ValueError(f"{name}: it is split over processes, as FSDP does; pass within=, those of one site, and group=")
+
+
+def own_rules(rules: Mapping[str, str], names: Iterable[str], own: Iterable[str], wire: str) -> dict[str, str]:
+    """Of the rules for all tensors, those for what this process exchanges."""
+    if wire != "f32":
+        raise ValueError(f"wire={wire!r}: it does not go together with within= and rules=")
+    needed(names, rules)
+    fit = {first_to_fit(name, rules) for name in own}
+    return {pattern: spelling for pattern, spelling in rules.items() if pattern in fit}
 
 
 def broadcast(tensors: Iterable[tuple[torch.Tensor, int]], group: dist.ProcessGroup | None) -> None:
