@@ -38,7 +38,7 @@ text = torch.tensor(list(args.text.read_bytes()))
 model = nn.Sequential(nn.Embedding(256, 64), nn.Flatten(), nn.Linear(8 * 64, 512), nn.ReLU(), nn.Linear(512, 256))
 adamw = torch.optim.AdamW(model.parameters(), lr=2e-3)
 
-# In place of init_process_group and DDP.
+# In place of a process group and DDP.
 sites = gradwire.torch.Sites(store, args.name, quorum=args.quorum, patience=args.patience)
 optimizer = gradwire.torch.LocalSteps(model, adamw, "average", args.every, args.codec, sites=sites, timeout=30)
 
@@ -54,7 +54,7 @@ while made < args.exchanges:
     optimizer.step()
     if optimizer.exchanges > made:
         made = optimizer.exchanges
-        print(f"exchange {made} at {dist.get_world_size()} sites, loss {loss.item():.3f}", flush=True)
+        print(f"exchange {made} at {optimizer.world} sites, loss {loss.item():.3f}", flush=True)
         # A site that is killed while it writes has the file of before.
         torch.save(optimizer.state_dict(), partial)
         partial.replace(saved)

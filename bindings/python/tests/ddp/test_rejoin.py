@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from ranks import Net, Raised, adamw, parameters, results, train
 
-from gradwire.torch import LocalSteps
+from gradwire.torch import LocalSteps, _rejoin
+from gradwire.torch._meet import Meeting
 
 EVERY = 2
 CODECS = ["none", "topk:density=0.05", "efsign", "powersgd:rank=2", "qsgd:bits=4"]
@@ -56,8 +56,14 @@ def before(rank: int, world: int, codec: str) -> bytes:
 def after(rank: int, world: int, codec: str, brought: bytes, age: int = 20) -> bytes:
     """Of ranks that come together again, each with its own model at other parameters."""
     model, optimizer = made(5 + rank, codec)
-    sent, send = [], dist.send_object_list
-    dist.send_object_list = lambda told, to, group: [sent.append(to), send(told, to, group)]
+    sent: list[int] = []
+    tell = _rejoin.tell
+
+    def noted(own: Any, source: int, to: list[int], meeting: Meeting) -> Any:
+        sent.extend(to if source == rank else [])
+        return tell(own, source, to, meeting)
+
+    _rejoin.tell = noted  # type: ignore[assignment]
     made_so_far = optimizer.rejoin(torch.load(io.BytesIO(brought))[rank], residual_age=age)
     found = {
         "exchanges": made_so_far,

@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from ranks import Died, Net, Raised, adamw, parameters, results, run, train
 from torch.distributed import HashStore, TCPStore
 
 import gradwire.torch
-from gradwire.torch import ExchangeError, LocalSteps, PeerLostError, Sites
+from gradwire.torch import ExchangeError, LocalSteps, PeerLostError, Sites, _rejoin
 from gradwire.torch._agreement import Agreement, Arrival, Gathering
 from gradwire.torch._board import Board, how_left, leave
+from gradwire.torch._meet import Meeting
 from gradwire.torch._sites import Attendance
 
 EVERY = 4
@@ -37,9 +37,7 @@ def port() -> Iterator[int]:
 
 
 def reached(port: int) -> TCPStore:
-    """The store, at a process that is in no process group."""
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    """The store of all sites."""
     return TCPStore("127.0.0.1", port, wait_for_workers=False)
 
 
@@ -67,7 +65,7 @@ def at_sites(rank: int, world: int, port: int, codec: str, options: dict[str, An
     optimizer = LocalSteps(model, adamw(model), "nesterov", EVERY, codec, sites=sites, check_every=1, timeout=20, **options)
     all_arrive(store, rank, world)
     assert optimizer.rejoin(None) == 0
-    return trained(model, optimizer, dist.get_rank())
+    return trained(model, optimizer, optimizer.exchange._worker.rank)
 
 
 def in_a_group(rank: int, world: int, codec: str, options: dict[str, Any]) -> tuple[bytes, int]:
@@ -196,13 +194,13 @@ def gets_parameters(rank: int, world: int, port: int, kind: str) -> tuple[float,
     store, sent = reached(port), []
     model, optimizer = walking(store, f"site-{rank}", parameters=kind)
     if rank == 0:
-        sends = dist.send_object_list
+        tell = _rejoin.tell
 
-        def noted(objects: list[Any], *to: Any) -> None:
-            sent.append(objects[0]["kept"]["place"].dtype)
-            sends(objects, *to)
+        def noted(own: Any, source: int, to: list[int], meeting: Meeting) -> Any:
+            sent.extend(own["kept"]["place"].dtype for _ in to)
+            return tell(own, source, to, meeting)
 
-        dist.send_object_list = noted
+        _rejoin.tell = noted
         optimizer.rejoin(None)
         store.add("begun", 1)
         place = walk(model, optimizer, 0.1, EVERY - 1)
@@ -257,7 +255,7 @@ def is_killed(rank: int, world: int, port: int, options: dict[str, Any]) -> tupl
             store.set("state", packed(optimizer.state_dict()))
             train(model, optimizer, range(1), rank)
             os.kill(os.getpid(), signal.SIGKILL)
-        if rank < 2 and dist.get_world_size() == 2:
+        if rank < 2 and optimizer.world == 2:
             store.add("alone", 1)
             time.sleep(0.05)
     optimizer.synchronize()
@@ -388,15 +386,13 @@ def test_one_process_refuses_what_it_cannot_do(port: int) -> None:
     def made(**options: Any) -> LocalSteps:
         return LocalSteps(model, adamw(model), sites=sites, **options)
 
-    for options in ({"codec": "auto"}, {"group": object()}, {"within": object()}):
-        with pytest.raises(ValueError, match="sites: they go together neither with group= or within= nor with codec='auto'"):
+    for options in ({"codec": "auto"}, {"group": object()}):
+        with pytest.raises(ValueError, match="sites: they go together neither with group= nor with codec='auto'"):
             made(**options)
     with pytest.raises(TypeError, match="sites='here': expected Sites, got str"):
         LocalSteps(model, adamw(model), sites="here")
     optimizer = made(every=1)
     try:
-        with pytest.raises(ValueError, match="sites: they make the process group"):
-            made()
         with pytest.raises(RuntimeError, match=r"step: call rejoin\(\) before the first one"):
             optimizer.step()
         with pytest.raises(RuntimeError, match=r"load_state_dict: with sites=, pass the state to rejoin\(\)"):
@@ -408,7 +404,6 @@ def test_one_process_refuses_what_it_cannot_do(port: int) -> None:
             optimizer.rejoin(None)
     finally:
         optimizer.close()
-    assert not dist.is_initialized()
     other = LocalSteps(model, adamw(model), every=2, sites=sites)
     try:
         with pytest.raises(ValueError, match="the sites differ in every: 2 here, 1 where the run began"):
@@ -431,7 +426,7 @@ def test_one_process_refuses_what_it_cannot_do(port: int) -> None:
 )
 def test_options_are_checked_when_they_are_given(options: dict[str, Any], says: str) -> None:
     with pytest.raises((TypeError, ValueError), match=says):
-        Sites(**{"store": dist.HashStore(), "name": "site", **options})
+        Sites(**{"store": HashStore(), "name": "site", **options})
 
 
 def test_a_store_that_is_gone_is_said() -> None:

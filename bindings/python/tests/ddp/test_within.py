@@ -279,7 +279,7 @@ def refused(rank: int, world: int, what: str) -> None:
         ("rule", "ValueError", "rules: 'nowhere.*' is the first to fit no parameter"),
         ("auto", "ValueError", "codec='auto': processes of a site would choose each for itself"),
         ("fragments", "ValueError", "fragments=9: process 1 of 2 has no tensor in one of them"),
-        ("group", "TypeError", "group=None: within= goes together with group="),
+        ("group", "TypeError", "group=None: within= goes together with sites=, or with group="),
         ("same", "ValueError", "two process groups that have this process in common, and no other"),
         pytest.param(
             "fsdp", "ValueError", "embed.weight: it is split over processes, as FSDP does; pass within=", marks=needs_fsdp2

@@ -11,6 +11,7 @@ import torch
 
 from ._agreement import Agreement
 from ._errors import PeerFailedError, PeerLostError
+from ._meet import Place
 from ._sites import Attendance, Sites
 
 if TYPE_CHECKING:
@@ -39,8 +40,11 @@ class AtSites:
         #: While this site is among no others.
         self._brings: _Brings | None = _Brings(None, None)
         self._failures = 0
-        #: Whether others have exchanged without this site, which joins them when their next exchange is over.
-        self.is_late = False
+
+    @property
+    def place(self) -> Place:
+        """Where this site meets those it is connected with."""
+        return self._attendance.place
 
     def _gone(self) -> list[int]:
         return self._steps.exchange._worker.gone()
@@ -55,8 +59,8 @@ class AtSites:
         """Who exchanges now, if this site does. A late one does not, and waits for the others only at its last exchange."""
         if self._brings is not None:
             raise RuntimeError("step: call rejoin() before the first one, so that this site meets the others")
-        self.is_late = self.is_late or self._attendance.come()
-        return self.meet(waits=is_last or not self.is_late)
+        self._steps._is_late = self._steps._is_late or self._attendance.come()
+        return self.meet(waits=is_last or not self._steps._is_late)
 
     def meet(self, *, waits: bool = True) -> Agreement | None:
         """Who exchanges next, if this site does; nothing if it has joined others instead.
@@ -66,7 +70,7 @@ class AtSites:
         while (now := self._attendance.meet(waits=waits or self._brings is not None)) is not None:
             if self._attendance.me not in now.members:
                 if self._connect(now, now.everybody):
-                    self.is_late = False
+                    self._steps._is_late = False
                     break
             elif not now.is_anew or self._connect(now, now.members):
                 return now
@@ -108,7 +112,7 @@ class AtSites:
         self._brings, is_sent = brings, self._attendance.missed_the_end()
         try:
             steps._outer.close()
-            self._attendance.connect(now, those, self._timeout)
+            self._attendance.connect(now, those)
             steps._make_outer()
             steps._go_on(brings.state)
         except RuntimeError as error:

@@ -17,6 +17,7 @@ from ._engine import Engine
 from ._errors import ExchangeError
 from ._fragments import cut as cut_names
 from ._fragments import due
+from ._led import Led
 from ._optimizer import DistributedOptimizer, cut, strangers
 from ._options import AUTO, type_error, whole
 from ._plan import local, plain
@@ -89,6 +90,7 @@ class LocalSteps(Wrapper):
     :param group: the process group of the ranks; by default that of all ranks.
     :param within: the process group of the processes of one site, which DDP or FSDP2 keeps together. ``group`` is then that of
         the processes that have the same place at all sites. Each exchanges its shards, and its part of what is not sharded.
+        With ``sites``, which DDP alone goes with, the first process of a site exchanges for all.
     :param sites: ranks that may come, go and be late, in place of a process group. Each calls :meth:`rejoin` before its first
         step.
 
@@ -141,13 +143,20 @@ class LocalSteps(Wrapper):
         self._exchanges = 0
         self._pending: _Pending | None = None
         self._group = group
-        self._within = None if within is None else Within(within, group)
-        check_whole(model, is_of_site=within is not None)
+        check_whole(model, is_of_site=within is not None and sites is None)
         named = [(plain(name), parameter) for name, parameter in model.named_parameters()]
         stepped = _stepped(inner, named)
         names = cut_names({name: parameter.numel() for name, parameter in stepped.items()}, fragments)
+        self._within = None if within is None or sites is not None else Within(within, group, stepped, names)
+        self._led = None if within is None or sites is None else Led(within, stepped)
         #: What this rank exchanges of each fragment.
-        self._names = names if self._within is None else self._within.share_out(stepped, names)
+        self._names = names if self._within is None else self._within.shares
+        #: Whether other sites have exchanged without this one, which joins them when their next exchange is over.
+        self._is_late = False
+        self._world = 1
+        if self._led is not None and not self._led.leads:
+            self._kept, self._at_sites = {}, None
+            return
         own = {name for names in self._names for name in names}
         self._kept = {name: (_copy(parameter), parameter) for name, parameter in stepped.items() if name in own}
         kept = {name: start for name, (start, _) in self._kept.items()}
@@ -181,7 +190,8 @@ class LocalSteps(Wrapper):
 
     def _make_outer(self) -> None:
         """Connects the ranks of the process group."""
-        self._outer = self._connect()
+        self._outer = self._connect(_place=None if self._at_sites is None else self._at_sites.place)
+        self._world = self._outer._worker.world
         tensors = {tensor.name: tensor for tensor in self._outer._worker.tensors}
         self._buckets = [cut([tensors[name] for name in names], _BUCKET_MB) for names in [*self._names, self._kept]]
         self.exchange._watch.remedies = LOCAL_STEPS
@@ -192,16 +202,44 @@ class LocalSteps(Wrapper):
         self._taken += 1
         fragment = due(self._taken, self._every, len(self._names))
         is_over = self._pending is not None and self._taken - self._pending.begun >= self._overlap
-        if self._at_sites is not None and self._at_sites.is_late:
+        if fragment is not None or is_over or self._is_late:
+            self._together(lambda: self._exchange(fragment))
+        return loss
+
+    def _together(self, act: Callable[[], None], *, begins: bool = False) -> None:
+        """Does it; at a site of several processes the first one does, and all are then where it is."""
+        led = self._led
+        if led is None:
+            act()
+            return
+        if not begins:
+            led.check(self._exchanges)
+        failure, before = None, (self._exchanges, self.__dict__.get("_outer"))
+        if led.leads:
+            try:
+                act()
+            except BaseException as error:
+                failure = error
+        has_moved: int = before != (self._exchanges, self.__dict__.get("_outer"))
+        begun = -1 if self._pending is None else self._pending.begun
+        told = led.tell([has_moved, self._taken, self._exchanges, begun, self._is_late, self._world], failure)
+        if not led.leads:
+            has_moved, self._taken, self._exchanges, begun, is_late, self._world = told
+            self._is_late, self._pending = bool(is_late), None if begun < 0 else _Pending(None, begun, {})
+        if has_moved:
+            led.share()
+
+    def _exchange(self, fragment: int | None) -> None:
+        """Ends the exchange that is under way, and begins that of a fragment whose turn it is."""
+        if self._at_sites is not None and self._is_late:
             # It goes on alone until the others come to their next exchange, or its own is due.
             self._at_sites.meet(waits=fragment is not None)
-            return loss
-        came_in = (is_over or fragment is not None) and self._end(is_due=fragment is not None)
+            return
+        came_in = self._end(is_due=fragment is not None)
         if fragment is not None and not came_in:
             self._start(fragment)
             if self._overlap == 0:
                 self._end()
-        return loss
 
     def _step_alone(self, closure: Callable[[], float] | None) -> float | None:
         # Set by a GradScaler.
@@ -220,8 +258,10 @@ class LocalSteps(Wrapper):
 
         An exception leaves the parameters as the steps made them, and the kept ones as they were.
         """
-        if self._taken == 0:
-            return
+        if self._taken:
+            self._together(self._exchange_all)
+
+    def _exchange_all(self) -> None:
         self._end()
         self._start(None)
         self._end()
@@ -315,7 +355,14 @@ class LocalSteps(Wrapper):
     @property
     def exchange(self) -> Engine:
         """Counters, log and residuals of the exchanges, as :func:`compress` returns them for DDP; new ones if sites connect."""
+        if self._led is not None and not self._led.leads:
+            raise RuntimeError("exchange: of the processes of a site with sites=, the first one has it")
         return self._outer.exchange
+
+    @property
+    def world(self) -> int:
+        """How many ranks, or sites, exchange with each other now."""
+        return self._world
 
     @property
     def exchanges(self) -> int:
@@ -332,6 +379,8 @@ class LocalSteps(Wrapper):
         Right after an exchange of all tensors the models of all ranks are equal, so one is enough. Waits for the exchange that
         is under way, if there is one.
         """
+        if self._led is not None and not self._led.leads:
+            return {"inner": self._inner.state_dict()}
         pending = self._pending
         if pending is not None:
             self._outer.synchronize()
@@ -357,7 +406,7 @@ class LocalSteps(Wrapper):
 
         Then all were saved right after an exchange, and rank i takes the inner optimizer of old rank i modulo their number.
         """
-        if self._at_sites is not None:
+        if self._at_sites is not None or self._led is not None:
             raise RuntimeError("load_state_dict: with sites=, pass the state to rejoin()")
         states = [state_dict] if isinstance(state_dict, Mapping) else state_dict
         if not isinstance(states, list | tuple) or not states or not all(is_state(state) for state in states):
@@ -411,13 +460,19 @@ class LocalSteps(Wrapper):
         Returns the exchanges that the run has made. An exception is raised at all ranks alike, and changes nothing.
         """
         self._residual_age = whole("residual_age", residual_age, least=1)
-        if self._at_sites is None:
+        if self._at_sites is None and self._led is None:
             return self._go_on(state_dict)
+        self._together(lambda: self._come_in(state_dict), begins=True)
+        if self._led is not None:
+            self._inner.load_state_dict(self._led.share_object(self._inner.state_dict()))
+        return self._exchanges
+
+    def _come_in(self, state_dict: Mapping[str, Any] | None) -> None:
         own, fault = usable(self, state_dict)
         if fault:
             raise ValueError(fault)
-        self._at_sites.come_in(own)
-        return self._exchanges
+        if self._at_sites is not None:
+            self._at_sites.come_in(own)
 
     def _go_on(self, state_dict: Mapping[str, Any] | None) -> int:
         return go_on(self, state_dict, self._residual_age)
@@ -447,6 +502,8 @@ class LocalSteps(Wrapper):
 
     def close(self) -> None:
         """Ends the thread and the connections. Steps are alone from then on; an exchange is refused."""
+        if self._led is not None and not self._led.leads:
+            return
         self._outer.close()
         if self._at_sites is not None:
             self._at_sites.leave()
@@ -464,8 +521,8 @@ def _check_turns(every: int, fragments: int, overlap: int, codec: str) -> None:
 def _check_ranks(codec: str, group: dist.ProcessGroup | None, within: dist.ProcessGroup | None, sites: Sites | None) -> None:
     if sites is not None and not isinstance(sites, Sites):
         raise type_error("sites", sites, "Sites")
-    if sites is not None and (group is not None or within is not None or codec == AUTO):
-        raise ValueError("sites: they go together neither with group= or within= nor with codec='auto'")
+    if sites is not None and (group is not None or codec == AUTO):
+        raise ValueError("sites: they go together neither with group= nor with codec='auto'")
     if within is not None and codec == AUTO:
         raise ValueError("codec='auto': processes of a site would choose each for itself; with within= name the codec")
 

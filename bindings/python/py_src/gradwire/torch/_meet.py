@@ -1,15 +1,18 @@
-"""How ranks find each other: through the store of their process group, once, when the hook is made."""
+"""How ranks find each other: through a store, which is that of their process group unless they have none."""
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import time
 import weakref
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore, PrefixStore, Store
 
 import gradwire
 from gradwire import Listener, Mesh
@@ -24,26 +27,35 @@ _KEY_BYTES = 32
 _made: weakref.WeakKeyDictionary[dist.ProcessGroup, int] = weakref.WeakKeyDictionary()
 
 
-class Store(Protocol):
-    """What is used of a store of torch.distributed."""
+@dataclass(frozen=True)
+class Place:
+    """Where ranks meet: a store that all of them reach, and a name that no others have there."""
 
-    def set(self, key: str, value: str, /) -> None: ...
-    def get(self, key: str, /) -> bytes: ...
-    def check(self, keys: list[str], /) -> bool: ...
+    store: Store
+    name: str
+    rank: int
+    world: int
 
 
-def mesh_of(
-    group: dist.ProcessGroup, settings: Mapping[str, Any], *, timeout: float, network: str | None, encrypt: bool | None
-) -> Mesh:
-    """Connects the ranks of a process group, once all of them ask for the same.
+def place_of(group: dist.ProcessGroup) -> Place:
+    """A new one for the ranks of a process group. All of them ask for it in the same order."""
+    rank, world = dist.get_rank(group), dist.get_world_size(group)
+    _made[group] = _made.get(group, 0) + 1
+    store = HashStore() if world == 1 else _store_of(group)
+    # The store outlives ranks that torchrun starts again, and what they said before.
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return Place(store, f"{attempt}/{group.group_name}/{_made[group]}", rank, world)
+
+
+def mesh_of(place: Place, settings: Mapping[str, Any], *, timeout: float, network: str | None, encrypt: bool | None) -> Mesh:
+    """Connects the ranks of a place, once all of them ask for the same.
 
     The key of what they send goes through the store, so who reads the store has the key.
     """
-    rank, world = dist.get_rank(group), dist.get_world_size(group)
-    if world == 1:
+    rank = place.rank
+    if place.world == 1:
         return _join(Listener(0), [LOOPBACK], timeout)
-    _made[group] = _made.get(group, 0) + 1
-    meeting = _Meeting(_store_of(group), f"{group.group_name}/{_made[group]}", rank, world, timeout)
+    meeting = Meeting(place, timeout, "make their hook or optimizer")
     told = meeting.share("settings", {**settings, "host": host_id()})
     _check_alike(settings, told)
     are_together = len({one["host"] for one in told}) == 1
@@ -70,34 +82,40 @@ def _join(listener: Listener, addresses: list[str], timeout: float) -> Mesh:
         raise PeerLostError(f"the ranks did not meet: {error}") from None
 
 
-class _Meeting:
+class Meeting:
     """What ranks tell each other by the store, under keys that no other meeting has."""
 
-    def __init__(self, store: Store, name: str, rank: int, world: int, timeout: float) -> None:
-        self._store, self._rank, self._world, self._timeout = store, rank, world, timeout
-        # The store outlives ranks that torchrun starts again, and what they said before.
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        self._prefix = f"gradwire/{attempt}/{name}"
+    def __init__(self, place: Place, timeout: float, what: str) -> None:
+        """Each waits so many seconds for the others, which are to do that."""
+        self.rank = place.rank
+        self._store, self._world = place.store, place.world
+        self._timeout, self._what = timeout, what
+        self._prefix = f"gradwire/{place.name}"
 
     def share(self, what: str, own: Any) -> list[Any]:
         """What every rank says."""
-        self._store.set(f"{self._prefix}/{what}/{self._rank}", json.dumps(own))
+        self._store.set(f"{self._prefix}/{what}/{self.rank}", json.dumps(own))
         keys = [f"{self._prefix}/{what}/{rank}" for rank in range(self._world)]
         return [json.loads(value) for value in self._wait(keys)]
 
     def key(self) -> bytes:
         """Random bytes that all have."""
         place = f"{self._prefix}/key"
-        if self._rank == 0:
+        if self.rank == 0:
             self._store.set(place, os.urandom(_KEY_BYTES).hex())
         return bytes.fromhex(self._wait([place])[0].decode())
+
+    def gloo(self, ranks: Sequence[int]) -> Any:
+        """Connects some of the ranks, of which this is one, for more than the store should hold. No process group is needed."""
+        store, limit = PrefixStore(f"{self._prefix}/gloo", self._store), datetime.timedelta(seconds=self._timeout)
+        return dist.ProcessGroupGloo(store, list(ranks).index(self.rank), len(ranks), limit)
 
     def _wait(self, keys: list[str]) -> list[bytes]:
         ends = time.monotonic() + self._timeout
         while not self._store.check(keys):
             if time.monotonic() > ends:
                 missing = [int(key.rpartition("/")[2]) for key in keys[: self._world] if not self._store.check([key])]
-                raise PeerLostError(f"ranks {missing} did not make their hook or optimizer within {self._timeout:g} s", missing)
+                raise PeerLostError(f"ranks {missing} did not {self._what} within {self._timeout:g} s", missing)
             time.sleep(_LOOK_SECONDS)
         return [self._store.get(key) for key in keys]
 

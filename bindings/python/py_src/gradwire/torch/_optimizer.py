@@ -14,6 +14,7 @@ import torch.distributed as dist
 from ._advice import OPTIMIZER
 from ._engine import Bucket, Engine
 from ._kinds import misfit
+from ._meet import Place
 from ._options import AUTO, Options, Scaler, flag, real, type_error, whole
 from ._plan import Named, is_split, local, trained
 from ._shards import Shards
@@ -78,6 +79,7 @@ class DistributedOptimizer(Wrapper):
         clip_norm: float | None = None,
         threads: int | None = None,
         _settings: Mapping[str, Any] | None = None,
+        _place: Place | None = None,
     ) -> None:
         """Checks all of them before it makes anything."""
         if not isinstance(optimizer, torch.optim.Optimizer):
@@ -113,7 +115,7 @@ class DistributedOptimizer(Wrapper):
             threads=threads,
         )
         settings = {"bucket_cap_mb": bucket_cap_mb, "backward_passes_per_step": backward_passes_per_step, **(_settings or {})}
-        parent = group if group is not None else dist.group.WORLD
+        parent = _place or group or dist.group.WORLD
         if parent is None:
             raise RuntimeError("expected a process group: call torch.distributed.init_process_group before")
         # A rank may have no gradient for a tensor of which others have one.

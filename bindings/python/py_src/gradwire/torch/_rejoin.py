@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 from torch.utils._pytree import tree_map
 
+from ._meet import Meeting
 from ._optimizer import _KEY
 from ._options import type_error
-from ._plan import local
+from ._plan import CPU, local
 from ._state import KEPT
 
 if TYPE_CHECKING:
@@ -37,10 +38,9 @@ class Brought:
     is_torn: bool
 
 
-def share(brought: Brought, group: dist.ProcessGroup | None) -> list[Brought]:
+def share(brought: Brought, meeting: Meeting) -> list[Brought]:
     """What all ranks bring. Raises at all of them if that of one cannot be used."""
-    every: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(every, brought, group)
+    every = [Brought(**one) for one in meeting.share("brought", asdict(brought))]
     for rank, one in enumerate(every):
         if one.fault:
             raise ValueError(f"rank {rank}: {one.fault}")
@@ -55,22 +55,25 @@ def first(every: Sequence[Brought]) -> int | None:
     return None if most < 0 else next(rank for rank, one in enumerate(every) if one.exchanges == most)
 
 
-def tell(own: Any, rank: int, to: Sequence[int], group: dist.ProcessGroup | None) -> Any:
+def tell(own: Any, rank: int, to: Sequence[int], meeting: Meeting) -> Any:
     """That object of a rank, at those to whom it is sent; their own at all others."""
-
-    def worldwide(one: int) -> int:
-        return one if group is None else dist.get_global_rank(group, one)
-
-    told = [own]
-    me = dist.get_rank(group)
-    if me == rank and to:
-        # Others may have other devices.
-        sent = [tree_map(lambda one: one.cpu() if isinstance(one, torch.Tensor) else one, own)]
-        for one in to:
-            dist.send_object_list(sent, worldwide(one), group)
-    elif me in to:
-        dist.recv_object_list(told, worldwide(rank), group)
-    return told[0]
+    present = [rank, *to]
+    if not to or meeting.rank not in present:
+        return own
+    gloo = meeting.gloo(present)
+    if meeting.rank != rank:
+        size = torch.zeros(1, dtype=torch.int64, device=CPU)
+        gloo.recv([size], 0, 0).wait()
+        told = torch.empty(int(size), dtype=torch.uint8, device=CPU)
+        gloo.recv([told], 0, 0).wait()
+        return pickle.loads(told.numpy().data)
+    # Others may have other devices.
+    sent = pickle.dumps(tree_map(lambda one: one.cpu() if isinstance(one, torch.Tensor) else one, own))
+    told = torch.frombuffer(bytearray(sent), dtype=torch.uint8)
+    for one in range(1, len(present)):
+        gloo.send([torch.tensor([len(told)], device=CPU)], one, 0).wait()
+        gloo.send([told], one, 0).wait()
+    return own
 
 
 def digest(found: Any) -> str:
@@ -189,14 +192,16 @@ def go_on(steps: LocalSteps, state: Mapping[str, Any] | None, residual_age: int)
         own, exchanges = None, -1
     tells = _told(steps, own)
     of_arrays = "" if own is None else digest(arrays(own["outer"][_KEY]))
-    every = share(Brought(exchanges, digest(common(tells)), of_arrays, fault, is_torn), steps._group)
+    worker = steps.exchange._worker
+    meeting = Meeting(worker.place_for("rejoin"), worker.options.timeout, "call rejoin()")
+    every = share(Brought(exchanges, digest(common(tells)), of_arrays, fault, is_torn), meeting)
     steps._forget_pending()
-    knows, rank = first(every), steps.exchange._worker.rank
+    knows = first(every)
     source = every[knows or 0]
     lacking = [other for other, one in enumerate(every) if one.alike != source.alike]
     if lacking and steps._at_sites is not None:
         tells = {**tells, "kept": steps._at_sites.as_sent(tells["kept"])}
-    told = tell(tells, knows or 0, lacking, steps._group)
+    told = tell(tells, knows or 0, lacking, meeting)
     _go_to(steps, told["kept"])
     # Restarted ranks begin their fragments anew; sites are in the midst of theirs.
     steps._taken = 0 if steps._at_sites is None else told["taken"]
@@ -207,7 +212,7 @@ def go_on(steps: LocalSteps, state: Mapping[str, Any] | None, residual_age: int)
     kept = composed(
         told["outer"][_KEY],
         None if own is None else own["outer"][_KEY],
-        (rank, len(every)),
+        (worker.rank, len(every)),
         weight,
         has_arrays=len({one.arrays for one in every}) == 1,
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import datetime
 import json
 import time
 import uuid
@@ -13,12 +12,12 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, PrefixStore, Store
 
 from ._agreement import Agreement, Arrival
 from ._board import Board, how_left, leave
 from ._errors import ExchangeError
+from ._meet import Place
 from ._options import real, whole
 
 # How often the store is looked at.
@@ -47,8 +46,7 @@ class Sites:
 
     An exchange begins when all are there who were in the last one, or after ``patience`` with those who are there; nobody waits
     for one whose connections have ended. A site that is late, or new, joins when the next exchange is over; a late one keeps
-    how far its steps led. The process group of all ranks is that of the sites, made anew whenever others are in it:
-    ``init_process_group`` must not be called.
+    how far its steps led. Sites need no process group, and a script may have one for something else.
 
     :param store: without it no exchange begins. Whoever reaches it can take part, and read the key of what sites send.
     :param name: of this site, unlike those of all others. Nobody waits for the site that had it before.
@@ -88,12 +86,10 @@ class Attendance:
     """One session of a site: from when it is made until it leaves."""
 
     def __init__(self, sites: Sites, gone: Callable[[], Iterable[int]]) -> None:
-        """Alone, in a process group of its own, until it meets others.
+        """Alone, until it meets others.
 
         What is called returns the ranks whose connection with this one has ended, since it was connected.
         """
-        if dist.is_initialized():
-            raise ValueError("sites: they make the process group, so do not call init_process_group")
         self._sites = sites
         self._store = PrefixStore("gradwire/sites", sites._store)
         self.me = f"{sites._name}/{uuid.uuid4().hex[:12]}"
@@ -110,7 +106,8 @@ class Attendance:
         self._gone = gone
         #: By rank.
         self._group: Sequence[str] = (self.me,)
-        self._make_group(HashStore(), self._group, sites._patience)
+        #: Where the sites that are connected meet.
+        self.place = Place(HashStore(), "alone", 0, 1)
         _alive.add(self)
 
     def agree(self, settings: Mapping[str, Any]) -> None:
@@ -250,9 +247,9 @@ class Attendance:
                     time.sleep(_LOOK_SECONDS)
             return bool(self._store.get(place) == b"go")
 
-    def connect(self, now: Agreement, sites: Sequence[str], timeout: float) -> None:
-        """Makes the process group of those sites."""
-        self._make_group(PrefixStore(f"group/{now.number}/{len(sites)}", self._store), sites, timeout)
+    def connect(self, now: Agreement, sites: Sequence[str]) -> None:
+        """From now on those sites are connected."""
+        self.place = Place(self._store, f"group/{now.number}/{len(sites)}", tuple(sites).index(self.me), len(sites))
         self._epoch, self._failed, self._group = now.epoch, None, sites
         self._was_in, self._has_said = True, False
 
@@ -260,20 +257,12 @@ class Attendance:
         """From here on this site is among no others."""
         self._epoch, self._failed = 0, None
 
-    def _make_group(self, store: Store, sites: Sequence[str], timeout: float) -> None:
-        if dist.is_initialized():
-            dist.destroy_process_group()
-        limit = datetime.timedelta(seconds=timeout)
-        rank = tuple(sites).index(self.me)
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=len(sites), timeout=limit)
-
     def leave(self, *, is_over: bool) -> None:
         """Tells the others that this site is gone, so that they do not wait for it; or even that its run is over."""
         if self in _alive:
             _alive.discard(self)
             with contextlib.suppress(ExchangeError), self._asking():
                 leave(self._store, self.me, "over" if is_over else "gone")
-            dist.destroy_process_group()
 
     @contextlib.contextmanager
     def _asking(self) -> Iterator[None]:

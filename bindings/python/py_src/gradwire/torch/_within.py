@@ -42,54 +42,20 @@ def broadcast(tensors: Iterable[tuple[torch.Tensor, int]], group: dist.ProcessGr
             work.wait()
 
 
-class Within:
-    """One process of a site."""
+class Together:
+    """One of the processes of a site, which train together."""
 
-    def __init__(self, within: dist.ProcessGroup, group: dist.ProcessGroup | None) -> None:
-        """Of that process group; the other one is that of the processes with which it exchanges."""
-        for name, one in (("within", within), ("group", group)):
-            if not isinstance(one, dist.ProcessGroup):
-                raise TypeError(
-                    f"{name}={one!r}: within= goes together with group=: the processes of one site, and those of all sites "
-                    "that exchange with each other; init_device_mesh makes both"
-                )
-        if {*dist.get_process_group_ranks(within)} & {*dist.get_process_group_ranks(group)} != {dist.get_rank()}:
-            raise ValueError("within, group: expected two process groups that have this process in common, and no other")
+    def __init__(self, within: dist.ProcessGroup, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Of that process group, with all that they train."""
+        if not isinstance(within, dist.ProcessGroup):
+            raise TypeError(f"within={within!r}: expected the process group of the processes of one site")
         self._group = within
         self._rank, self._world = dist.get_rank(within), dist.get_world_size(within)
-        #: Of tensors that are whole at all processes: the one that exchanges each.
-        self._owners: dict[str, int] = {}
-        self._whole: Mapping[str, torch.Tensor] = {}
-        self._fragments: Sequence[Sequence[str]] = ()
+        self._whole = {name: tensor for name, tensor in tensors.items() if not is_split(tensor)}
+        self._zero = torch.zeros((), dtype=torch.int64, device=next(iter(tensors.values())).device)
 
     def __repr__(self) -> str:
         return f"process {self._rank} of {self._world}"
-
-    def share_out(self, tensors: Mapping[str, torch.Tensor], fragments: Sequence[Sequence[str]]) -> list[list[str]]:
-        """What this process exchanges of each fragment: its shards of split tensors, and its part of the whole ones."""
-        self._whole = {name: tensor for name, tensor in tensors.items() if not is_split(tensor)}
-        self._zero = torch.zeros((), dtype=torch.int64, device=next(iter(tensors.values())).device)
-        self._fragments = fragments
-        loads = [0] * self._world
-        shares = []
-        for names in fragments:
-            self._give_out([name for name in names if name in self._whole], loads)
-            own = [name for name in names if self._owners.get(name, self._rank) == self._rank]
-            shares.append([name for name in own if local(tensors[name]).numel()])
-            if not shares[-1]:
-                raise ValueError(
-                    f"fragments={len(fragments)}: {self} has no tensor in one of them; expected fewer fragments, or processes"
-                )
-        return shares
-
-    def _give_out(self, names: Iterable[str], loads: list[int]) -> None:
-        """Gives the tensors of a fragment, the largest first, to those that have least of it, and of all before."""
-        here = [0] * self._world
-        for name in sorted(names, key=lambda name: self._whole[name].numel(), reverse=True):
-            rank = min(range(self._world), key=lambda rank: (here[rank], loads[rank]))
-            self._owners[name] = rank
-            here[rank] += self._whole[name].numel()
-            loads[rank] += self._whole[name].numel()
 
     def trained_apart(self, exchanges: int) -> ExchangeError | None:
         """What is wrong before an exchange: with how many this process has made, or with its parameters."""
@@ -106,6 +72,70 @@ class Within:
         if most != -least:
             return ReplicasDifferError("the processes of this site trained apart: wrap the model in DDP(process_group=within)")
         return None
+
+    def _most(self, *values: torch.Tensor | int) -> list[int]:
+        """The most of each over the processes of this site."""
+        told = torch.stack([self._zero + value for value in values])
+        try:
+            dist.all_reduce(told, dist.ReduceOp.MAX, self._group)
+        except RuntimeError as error:
+            raise PeerLostError(f"a process of this site is lost: {error}") from None
+        found: list[int] = told.tolist()
+        return found
+
+    def _broadcast(self, tensors: Iterable[tuple[torch.Tensor, int]]) -> None:
+        try:
+            broadcast(tensors, self._group)
+        except RuntimeError as error:
+            raise PeerLostError(f"a process of this site is lost: {error}") from None
+
+
+class Within(Together):
+    """One that exchanges its part with its like at the other sites."""
+
+    def __init__(
+        self,
+        within: dist.ProcessGroup,
+        group: dist.ProcessGroup | None,
+        tensors: Mapping[str, torch.Tensor],
+        fragments: Sequence[Sequence[str]],
+    ) -> None:
+        """The other process group is that of the processes with which it exchanges."""
+        super().__init__(within, tensors)
+        if not isinstance(group, dist.ProcessGroup):
+            raise TypeError(
+                f"group={group!r}: within= goes together with sites=, or with group=, the processes of all sites that exchange "
+                "with each other; init_device_mesh makes both"
+            )
+        if {*dist.get_process_group_ranks(within)} & {*dist.get_process_group_ranks(group)} != {dist.get_rank()}:
+            raise ValueError("within, group: expected two process groups that have this process in common, and no other")
+        #: Of tensors that are whole at all processes: the one that exchanges each.
+        self._owners: dict[str, int] = {}
+        self._fragments = fragments
+        #: What this process exchanges of each fragment: its shards of split tensors, and its part of the whole ones.
+        self.shares = self._share_out(tensors)
+
+    def _share_out(self, tensors: Mapping[str, torch.Tensor]) -> list[list[str]]:
+        loads = [0] * self._world
+        shares = []
+        for names in self._fragments:
+            self._give_out([name for name in names if name in self._whole], loads)
+            own = [name for name in names if self._owners.get(name, self._rank) == self._rank]
+            shares.append([name for name in own if local(tensors[name]).numel()])
+            if not shares[-1]:
+                raise ValueError(
+                    f"fragments={len(self._fragments)}: {self} has no tensor in one of them; expected fewer of either"
+                )
+        return shares
+
+    def _give_out(self, names: Iterable[str], loads: list[int]) -> None:
+        """Gives the tensors of a fragment, the largest first, to those that have least of it, and of all before."""
+        here = [0] * self._world
+        for name in sorted(names, key=lambda name: self._whole[name].numel(), reverse=True):
+            rank = min(range(self._world), key=lambda rank: (here[rank], loads[rank]))
+            self._owners[name] = rank
+            here[rank] += self._whole[name].numel()
+            loads[rank] += self._whole[name].numel()
 
     def check_end(self, failure: Exception | None) -> None:
         """Raises at all processes of this site if an exchange failed at one of them."""
@@ -125,20 +155,7 @@ class Within:
         wrong = (f"process {rank} of its site: {one}" for rank, (_, one) in enumerate(every) if one)
         return len({one for one, _ in every}) > 1, next(wrong, "")
 
-    def _most(self, *values: torch.Tensor | int) -> list[int]:
-        """The most of each over the processes of this site."""
-        told = torch.stack([self._zero + value for value in values])
-        try:
-            dist.all_reduce(told, dist.ReduceOp.MAX, self._group)
-        except RuntimeError as error:
-            raise PeerLostError(f"a process of this site is lost: {error}") from None
-        found: list[int] = told.tolist()
-        return found
-
     def share(self, fragment: int | None) -> None:
         """Copies whole tensors, of a fragment or all, to all processes of this site, each from the one that exchanged it."""
         names = self._whole if fragment is None else [name for name in self._fragments[fragment] if name in self._whole]
-        try:
-            broadcast([(self._whole[name], self._owners[name]) for name in names], self._group)
-        except RuntimeError as error:
-            raise PeerLostError(f"a process of this site is lost: {error}") from None
+        self._broadcast((self._whole[name], self._owners[name]) for name in names)

@@ -9,6 +9,7 @@ import time
 import warnings
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from ._bucket import Bucket, Lent
 from ._clip import Clip
 from ._errors import ExchangeError, PeerLostError, error_of
 from ._keep import Keep
-from ._meet import mesh_of
+from ._meet import Place, mesh_of, place_of
 from ._options import AUTO, Options, own_threads
 from ._plan import Named
 from ._schedule import Fixed
@@ -42,7 +43,7 @@ class Worker:
     def __init__(
         self,
         tensors: Sequence[Named],
-        parent: dist.ProcessGroup,
+        parent: dist.ProcessGroup | Place,
         options: Options,
         settings: Mapping[str, Any] | None = None,
         *,
@@ -78,10 +79,13 @@ class Worker:
         self._ahead = 0
         # The gradients of buckets that stay where they are.
         self.lent: dict[int, Lent] = {}
+        # Where its ranks have met since.
+        self._places = 0
 
         self.settings = _settings(self.tensors, options, self.auto, settings or {})
+        self.place = parent if isinstance(parent, Place) else place_of(parent)
         mesh = mesh_of(
-            parent,
+            self.place,
             self.settings,
             timeout=options.timeout,
             network=options.network,
@@ -287,6 +291,11 @@ class Worker:
             if self.core.idle_seconds() > longest:
                 self.failure = PeerLostError(f"nothing moved for {longest:.0f} s (timeout={self.options.timeout:g})")
                 self.core.fail(str(self.failure))
+
+    def place_for(self, what: str) -> Place:
+        """Where its ranks meet for something else. All of them ask for it in the same order."""
+        self._places += 1
+        return replace(self.place, name=f"{self.place.name}/{what}/{self._places}")
 
     def gone(self) -> list[int]:
         """The ranks whose connection with this one has ended, also where nothing was sent since."""
