@@ -2,9 +2,11 @@
 
 python examples/sites.py --store 127.0.0.1:29500 --hold        # first, and it stays: the store in which sites agree
 python examples/sites.py --store 127.0.0.1:29500 --name one    # a site; as many as you like, each with a name of its own
+torchrun --nproc-per-node=2 examples/sites.py --store 127.0.0.1:29500 --name two    # one of several processes
 """
 
 import argparse
+import os
 import time
 from pathlib import Path
 
@@ -37,23 +39,31 @@ torch.manual_seed(0)
 text = torch.tensor(list(args.text.read_bytes()))
 model = nn.Sequential(nn.Embedding(256, 64), nn.Flatten(), nn.Linear(8 * 64, 512), nn.ReLU(), nn.Linear(512, 256))
 adamw = torch.optim.AdamW(model.parameters(), lr=2e-3)
+called, within = model, None
+if "TORCHELASTIC_RUN_ID" in os.environ:
+    # Processes of one site, which DDP keeps together.
+    dist.init_process_group("gloo")
+    called, within = nn.parallel.DistributedDataParallel(model), dist.group.WORLD
+leads = within is None or dist.get_rank() == 0
 
-# In place of a process group and DDP.
+# Between sites, in place of a process group and DDP.
 sites = gradwire.torch.Sites(store, args.name, quorum=args.quorum, patience=args.patience)
-optimizer = gradwire.torch.LocalSteps(model, adamw, "average", args.every, args.codec, sites=sites, timeout=30)
+optimizer = gradwire.torch.LocalSteps(model, adamw, "average", args.every, args.codec, sites=sites, within=within, timeout=30)
 
 args.folder.mkdir(parents=True, exist_ok=True)
 saved, partial = args.folder / f"{args.name}.pt", args.folder / f"{args.name}.partial"
 made = optimizer.rejoin(torch.load(saved, weights_only=True) if saved.exists() else None)
-torch.seed()  # each site has batches of its own
+torch.seed()  # each process has batches of its own
 while made < args.exchanges:
     window = text[torch.randint(0, len(text) - 9, (32, 1)) + torch.arange(9)]
-    loss = nn.functional.cross_entropy(model(window[:, :8]), window[:, 8])
+    loss = nn.functional.cross_entropy(called(window[:, :8]), window[:, 8])
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
     if optimizer.exchanges > made:
         made = optimizer.exchanges
+        if not leads:
+            continue
         print(f"exchange {made} at {optimizer.world} sites, loss {loss.item():.3f}", flush=True)
         # A site that is killed while it writes has the file of before.
         torch.save(optimizer.state_dict(), partial)
