@@ -154,7 +154,9 @@ class LocalSteps(Wrapper):
         #: Whether other sites have exchanged without this one, which joins them when their next exchange is over.
         self._is_late = False
         self._world = 1
-        if self._led is not None and not self._led.leads:
+        #: How often this process went where others are.
+        self._moves = 0
+        if self._follows:
             self._kept, self._at_sites = {}, None
             return
         own = {name for names in self._names for name in names}
@@ -190,6 +192,7 @@ class LocalSteps(Wrapper):
 
     def _make_outer(self) -> None:
         """Connects the ranks of the process group."""
+        self._moves += 1
         self._outer = self._connect(_place=None if self._at_sites is None else self._at_sites.place)
         self._world = self._outer._worker.world
         tensors = {tensor.name: tensor for tensor in self._outer._worker.tensors}
@@ -214,13 +217,13 @@ class LocalSteps(Wrapper):
             return
         if not begins:
             led.check(self._exchanges)
-        failure, before = None, (self._exchanges, self.__dict__.get("_outer"))
+        failure, before = None, self._moves
         if led.leads:
             try:
                 act()
             except BaseException as error:
                 failure = error
-        has_moved: int = before != (self._exchanges, self.__dict__.get("_outer"))
+        has_moved: int = self._moves > before
         begun = -1 if self._pending is None else self._pending.begun
         told = led.tell([has_moved, self._taken, self._exchanges, begun, self._is_late, self._world], failure)
         if not led.leads:
@@ -228,6 +231,11 @@ class LocalSteps(Wrapper):
             self._is_late, self._pending = bool(is_late), None if begun < 0 else _Pending(None, begun, {})
         if has_moved:
             led.share()
+
+    @property
+    def _follows(self) -> bool:
+        """Whether another process of the site exchanges for this one."""
+        return self._led is not None and not self._led.leads
 
     def _exchange(self, fragment: int | None) -> None:
         """Ends the exchange that is under way, and begins that of a fragment whose turn it is."""
@@ -314,6 +322,7 @@ class LocalSteps(Wrapper):
         self._await_means(pending)
         self._outer.step()
         self._exchanges += 1
+        self._moves += 1
         with torch.no_grad():
             for name in self._names_of(pending.fragment):
                 start, parameter = self._kept[name]
@@ -355,7 +364,7 @@ class LocalSteps(Wrapper):
     @property
     def exchange(self) -> Engine:
         """Counters, log and residuals of the exchanges, as :func:`compress` returns them for DDP; new ones if sites connect."""
-        if self._led is not None and not self._led.leads:
+        if self._follows:
             raise RuntimeError("exchange: of the processes of a site with sites=, the first one has it")
         return self._outer.exchange
 
@@ -379,7 +388,7 @@ class LocalSteps(Wrapper):
         Right after an exchange of all tensors the models of all ranks are equal, so one is enough. Waits for the exchange that
         is under way, if there is one.
         """
-        if self._led is not None and not self._led.leads:
+        if self._follows:
             return {"inner": self._inner.state_dict()}
         pending = self._pending
         if pending is not None:
@@ -502,7 +511,7 @@ class LocalSteps(Wrapper):
 
     def close(self) -> None:
         """Ends the thread and the connections. Steps are alone from then on; an exchange is refused."""
-        if self._led is not None and not self._led.leads:
+        if self._follows:
             return
         self._outer.close()
         if self._at_sites is not None:
