@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import io
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,14 +20,6 @@ from gradwire.torch import LocalSteps, Sites
 SITES, PROCESSES = 2, 2
 EVERY = 3
 STEPS = 8
-
-
-@pytest.fixture
-def port() -> Iterator[int]:
-    """Of a store that no site holds."""
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    yield store.port
-    del store
 
 
 class Site:

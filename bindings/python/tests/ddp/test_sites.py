@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +25,6 @@ from gradwire.torch._meet import Meeting
 from gradwire.torch._sites import Attendance
 
 EVERY = 4
-
-
-@pytest.fixture
-def port() -> Iterator[int]:
-    """Of a store that no site holds."""
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    yield store.port
-    del store
 
 
 def reached(port: int) -> TCPStore:
