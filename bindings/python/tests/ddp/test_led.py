@@ -153,7 +153,7 @@ def test_sites_may_have_different_numbers_of_processes(port: int) -> None:
 def saved(rank: int, world: int, port: int, brought: list[bytes | None]) -> dict[str, Any]:
     """The first process of each site brings a state, and has other parameters."""
     site = Site(port, rank, codec="topk:density=0.05")
-    state = None if not brought or (own := brought[rank]) is None else torch.load(io.BytesIO(own))
+    state = None if not brought or (own := brought[rank]) is None else torch.load(io.BytesIO(own), weights_only=True)
     made = site.come(rank, state)
     begins = parameters(site.model), made, copy.deepcopy(site.inner.state_dict())
     site.train(range(EVERY), rank)

@@ -307,7 +307,7 @@ def regrouped(rank: int, world: int, saved: list[bytes]) -> bytes:
     model = Net()
     optimizer = LocalSteps(model, adamw(model), "nesterov", EVERY, "topk:density=0.05")
     if saved:
-        states = [torch.load(io.BytesIO(one)) for one in saved]
+        states = [torch.load(io.BytesIO(one), weights_only=True) for one in saved]
         model.load_state_dict(states[0]["model"])
         optimizer.load_state_dict([state["local"] for state in states])
         train(model, optimizer, range(EVERY, 2 * EVERY), rank)

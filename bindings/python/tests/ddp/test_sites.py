@@ -227,7 +227,7 @@ def is_killed(rank: int, world: int, port: int, options: dict[str, Any]) -> tupl
     name = f"site-{min(rank, 2)}"
     if rank == 3:
         wait_for(store, "alone", 2)
-        state = torch.load(io.BytesIO(store.get("state")))
+        state = torch.load(io.BytesIO(store.get("state")), weights_only=True)
     sites = Sites(store, name, quorum=2, patience=1.0, parameters=options.pop("parameters", "f32"))
     options = {**options, "sites": sites, "timeout": 20, "check_every": 1}
     optimizer = LocalSteps(model, adamw(model), "nesterov", EVERY, "topk:density=0.05", **options)
