@@ -22,6 +22,7 @@ TINY = Shape(words=65, width=16, layers=1, heads=2, context=16)
 TASKS = {
     "shakespeare": Task("shakespeare", CHARACTERS, batches=1500, windows=8),
     "ptb": Task("ptb", WORDS, batches=1500, windows=8),
+    "ptb-0.999": Task("ptb", WORDS, batches=1500, windows=8, beta2=0.999),
     "shakespeare-0.999": Task("shakespeare", CHARACTERS, batches=1500, windows=8, beta2=0.999),
     # The model of the first task, trained further on another text.
     "fine-tuning": Task("wikitext", CHARACTERS, batches=300, windows=8, begins_from=("shakespeare", 1e-3)),
@@ -35,6 +36,7 @@ TASKS = {
     "small-lora": Task("wikitext", SMALL, batches=200, windows=16, begins_from=("small", 1.6e-2), adapters=4),
     # The same by words: a little more than one pass over the text.
     "small-ptb": Task("ptb", SMALL_WORDS, batches=600, windows=16),
+    "small-ptb-0.999": Task("ptb", SMALL_WORDS, batches=600, windows=16, beta2=0.999),
     # One pass over the text.
     "ptb-30M": Task("ptb", LARGE, batches=450, windows=8),
     # To see that all of it works.
@@ -91,6 +93,7 @@ METHODS = {
     "muon-local4-topk-18%": Method("local", "topk:density=0.18,values=q4", 4, optimizer="muon"),
     "muon-local4-topk-7%": Method("local", "topk:density=0.07,values=q4", 4, optimizer="muon"),
     "muon-local4-topk-7%-tensor": Method("local", "topk:density=0.07,values=q4,unit=tensor", 4, optimizer="muon"),
+    "muon-local2-topk-7%-tensor": Method("local", "topk:density=0.07,values=q4,unit=tensor", 2, optimizer="muon"),
     "muon-local8-topk-18%": Method("local", "topk:density=0.18,values=q4", 8, optimizer="muon"),
     "muon-local8-efsign": Method("local", "efsign", 8, optimizer="muon"),
     "signum": Method("gradients", "none", optimizer="signum"),
