@@ -80,6 +80,11 @@ def table(lines, task):
     methods = list(dict.fromkeys(line["method"] for line in lines if line["task"] == task))
     if not methods:
         return
+    if DENSE not in methods:
+        rates = ((method, best_rate(lines, task, method)) for method in methods)
+        ends = (f"{method} {last(of(lines, task, method)[rate, TUNING_SEED]):.4f} at {rate:g}" for method, rate in rates)
+        print(f"{task}, without a dense run: {', '.join(ends)}", end="\n\n")
+        return
     print(f"{task}, one seed, each method at its best rate", end="\n\n")
     head(["method", "rates", "best", "inside", "validation loss", "to dense", "train loss", "ratio f32, bf16", "batches to dense's end"])
     dense = of(lines, task, DENSE)[best_rate(lines, task, DENSE), TUNING_SEED]
