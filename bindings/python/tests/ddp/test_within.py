@@ -53,7 +53,8 @@ class Site:
             fully_shard(self.model.sometimes, mesh=mesh["process"])
             fully_shard(self.model, mesh=mesh["process"])
         self.inner = adamw(self.model)
-        groups = {"group": mesh.get_group("site"), "within": mesh.get_group("process")}
+        self.between = mesh.get_group("site")
+        groups = {"group": self.between, "within": mesh.get_group("process")}
         asked = {"rules": rules or None, "fragments": fragments, "overlap": overlap, "check_every": 1, "every": EVERY}
         self.steps = LocalSteps(self.model, self.inner, "nesterov", codec=codec, **{**asked, **groups, **options})
 
@@ -308,7 +309,7 @@ def begun(rank: int, world: int) -> bytes:
     with torch.no_grad():
         for parameter in site.model.parameters():
             parameter.add_(rank // PROCESSES)
-    broadcast_parameters(site.model, group=site.steps._group)
+    broadcast_parameters(site.model, group=site.between)
     return site.whole()
 
 

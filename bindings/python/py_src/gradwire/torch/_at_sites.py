@@ -33,9 +33,9 @@ class _Brings:
 class AtSites:
     """One site: which exchanges it takes part in, and from where it goes on when it meets others."""
 
-    def __init__(self, steps: LocalSteps, sites: Sites, timeout: float) -> None:
+    def __init__(self, steps: LocalSteps, sites: Sites) -> None:
         """Alone, until it comes in."""
-        self._steps, self._attendance, self._timeout = steps, Attendance(sites, self._gone), timeout
+        self._steps, self._attendance = steps, Attendance(sites, self._gone)
         self._parameters = sites._parameters
         #: While this site is among no others.
         self._brings: _Brings | None = _Brings(None, None)

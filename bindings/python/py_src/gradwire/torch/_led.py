@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.utils._pytree import tree_map
 
-from ._errors import ExchangeError, PeerLostError
-from ._within import Together, broadcast
+from ._errors import ExchangeError
+from ._plan import on_cpu
+from ._within import Together
 
 
 class Led(Together):
@@ -30,9 +30,9 @@ class Led(Together):
         """Where the leader is, at all processes. If it has failed, all raise."""
         told = torch.stack([self._zero + one for one in (failure is not None, *place)])
         try:
-            broadcast([(told, 0)], self._group)
-        except RuntimeError as error:
-            failure = failure or PeerLostError(f"a process of this site is lost: {error}")
+            self._broadcast([(told, 0)])
+        except ExchangeError as error:
+            failure = failure or error
         if failure is not None:
             raise failure
         found: list[int] = told.tolist()
@@ -46,6 +46,6 @@ class Led(Together):
 
     def share_object(self, own: Any) -> Any:
         """That object of the leader."""
-        held = [tree_map(lambda one: one.cpu() if isinstance(one, torch.Tensor) else one, own) if self.leads else None]
+        held = [on_cpu(own) if self.leads else None]
         dist.broadcast_object_list(held, dist.get_global_rank(self._group, 0), self._group)
         return held[0]

@@ -142,7 +142,6 @@ class LocalSteps(Wrapper):
         #: Of the run, of which this rank has gone where they led.
         self._exchanges = 0
         self._pending: _Pending | None = None
-        self._group = group
         check_whole(model, is_of_site=within is not None and sites is None)
         named = [(plain(name), parameter) for name, parameter in model.named_parameters()]
         stepped = _stepped(inner, named)
@@ -187,7 +186,7 @@ class LocalSteps(Wrapper):
                 "within": self._within and str(self._within),
             },
         )
-        self._at_sites = None if sites is None else AtSites(self, sites, timeout)
+        self._at_sites = None if sites is None else AtSites(self, sites)
         self._make_outer()
 
     def _make_outer(self) -> None:

@@ -106,7 +106,7 @@ class Meeting:
         return bytes.fromhex(self._wait([place])[0].decode())
 
     def gloo(self, ranks: Sequence[int]) -> Any:
-        """Connects some of the ranks, of which this is one, for more than the store should hold. No process group is needed."""
+        """Connects some of the ranks, this one among them, without a process group: for what is too large for the store."""
         store, limit = PrefixStore(f"{self._prefix}/gloo", self._store), datetime.timedelta(seconds=self._timeout)
         return dist.ProcessGroupGloo(store, list(ranks).index(self.rank), len(ranks), limit)
 

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias
 
 import torch
+from torch.utils._pytree import tree_map
 
 from gradwire import Codec, Layout, Memory
 
@@ -240,6 +241,11 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
     """What this process has of it, in the same memory."""
     to_local: Callable[[], torch.Tensor] | None = getattr(tensor, "to_local", None)
     return (tensor if to_local is None else to_local()).detach()
+
+
+def on_cpu(tree: Any) -> Any:
+    """A tree of dictionaries and lists whose tensors are on the CPU: others may have other devices."""
+    return tree_map(lambda one: one.cpu() if isinstance(one, torch.Tensor) else one, tree)
 
 
 def is_plain(gradient: torch.Tensor) -> bool:

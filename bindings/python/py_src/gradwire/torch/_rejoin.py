@@ -9,12 +9,11 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._pytree import tree_map
 
 from ._meet import Meeting
 from ._optimizer import _KEY
 from ._options import type_error
-from ._plan import CPU, local
+from ._plan import CPU, local, on_cpu
 from ._state import KEPT
 
 if TYPE_CHECKING:
@@ -67,8 +66,7 @@ def tell(own: Any, rank: int, to: Sequence[int], meeting: Meeting) -> Any:
         told = torch.empty(int(size), dtype=torch.uint8, device=CPU)
         gloo.recv([told], 0, 0).wait()
         return pickle.loads(told.numpy().data)
-    # Others may have other devices.
-    sent = pickle.dumps(tree_map(lambda one: one.cpu() if isinstance(one, torch.Tensor) else one, own))
+    sent = pickle.dumps(on_cpu(own))
     told = torch.frombuffer(bytearray(sent), dtype=torch.uint8)
     for one in range(1, len(present)):
         gloo.send([torch.tensor([len(told)], device=CPU)], one, 0).wait()
