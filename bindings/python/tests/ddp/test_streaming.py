@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -257,6 +258,50 @@ def foreign(rank: int, world: int, fragments: int) -> bool:
 @pytest.mark.parametrize("fragments", [1, 3, EVERY])
 def test_a_state_of_other_fragments_is_refused_and_changes_nothing(fragments: int) -> None:
     assert results(2, foreign, fragments) == [True, True]
+
+
+DAMAGE: dict[str, Callable[[dict[str, Any]], object]] = {
+    "inner": lambda state: state["inner"]["param_groups"].pop(),
+    "outer": lambda state: state["outer"]["param_groups"].pop(),
+    "another rank": lambda state: state["outer"]["gradwire"].update(rank=7),
+    "kept lacks one": lambda state: state["kept"].pop("head.bias"),
+    "kept shape": lambda state: state["kept"].update({"head.bias": torch.zeros(3, 3)}),
+    "taken": lambda state: state.update(taken=-1),
+    "mean lacks one": lambda state: state["pending"]["means"].popitem(),
+    "mean shape": lambda state: state["pending"]["means"].update(dict.fromkeys(state["pending"]["means"], torch.zeros(3, 3))),
+    "end lacks one": lambda state: state["pending"]["ends"].popitem(),
+    "end shape": lambda state: state["pending"]["ends"].update(dict.fromkeys(state["pending"]["ends"], torch.zeros(3, 3))),
+}
+
+
+def refuses_damage(rank: int, world: int, way: tuple[int, int]) -> dict[str, str]:
+    """Offers one damaged state after the other between the steps, exchanges under way or not; says which were taken."""
+    model, other = Net(), Net()
+    optimizer, offered = made(model, way), made(other, way)
+    train(model, optimizer, range(EVERY), rank)
+    state = optimizer.state_dict()
+    taken = {}
+    for step in range(STEPS):
+        train(other, offered, range(step, step + 1), rank)
+        for name, damage in DAMAGE.items():
+            damaged = copy.deepcopy(state)
+            damage(damaged)
+            try:
+                offered.load_state_dict(damaged)
+                taken[name] = "taken"
+            except ValueError:
+                pass
+    whole = Net()
+    alone = made(whole, way)
+    train(whole, alone, range(STEPS), rank)
+    if parameters(whole) != parameters(other):
+        taken["bits"] = "others"
+    return taken
+
+
+@pytest.mark.parametrize("way", [(1, 2), (2, 1)])
+def test_a_damaged_state_is_refused_and_changes_nothing(way: tuple[int, int]) -> None:
+    assert results(2, refuses_damage, way) == [{}, {}]
 
 
 def refused(rank: int, world: int, options: dict[str, Any]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,43 +17,19 @@ from ._errors import ExchangeError
 from ._fragments import cut as cut_names
 from ._fragments import due
 from ._led import Led
+from ._local_state import Pending, load, saved
 from ._optimizer import DistributedOptimizer, cut, strangers
 from ._options import AUTO, type_error, whole
+from ._outer import Outer, outer_of
 from ._plan import local, plain
-from ._rejoin import go_on, is_state, usable
+from ._rejoin import go_on, usable
 from ._several import Several
 from ._sites import Sites
 from ._within import Within, check_whole, own_rules
 from ._wrapper import Wrapper
 
-Outer = Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
-
-
-def _nesterov(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=0.7, momentum=0.9, nesterov=True)
-
-
-def _average(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=1.0)
-
-
-_OUTER: dict[str, Outer] = {"nesterov": _nesterov, "average": _average}
-
-
 #: Megabytes of differences that travel as one.
 _BUCKET_MB = 25.0
-
-
-@dataclass
-class _Pending:
-    """An exchange that is under way: of which fragment, or of all tensors, and after how many steps it began."""
-
-    fragment: int | None
-    begun: int
-    #: Where the steps had led when it began, of parameters that more steps move meanwhile.
-    ends: dict[str, torch.Tensor]
-    #: Of sites.
-    agreement: Agreement | None = None
 
 
 class LocalSteps(Wrapper):
@@ -141,7 +116,7 @@ class LocalSteps(Wrapper):
         self._taken = 0
         #: Of the run, of which this rank has gone where they led.
         self._exchanges = 0
-        self._pending: _Pending | None = None
+        self._pending: Pending | None = None
         check_whole(model, is_of_site=within is not None and sites is None)
         named = [(plain(name), parameter) for name, parameter in model.named_parameters()]
         stepped = _stepped(inner, named)
@@ -165,7 +140,7 @@ class LocalSteps(Wrapper):
             rules = own_rules(rules, stepped, own, wire)
         self._connect = functools.partial(
             DistributedOptimizer,
-            _outer_of(outer, list(kept.values())),
+            outer_of(outer, list(kept.values())),
             [(name, kept.get(name, parameter)) for name, parameter in named],
             codec,
             group=group,
@@ -227,7 +202,7 @@ class LocalSteps(Wrapper):
         told = led.tell([has_moved, self._taken, self._exchanges, begun, self._is_late, self._world], failure)
         if not led.leads:
             has_moved, self._taken, self._exchanges, begun, is_late, self._world = told
-            self._is_late, self._pending = bool(is_late), None if begun < 0 else _Pending(None, begun, {})
+            self._is_late, self._pending = bool(is_late), None if begun < 0 else Pending(None, begun, {})
         if has_moved:
             led.share()
 
@@ -301,7 +276,7 @@ class LocalSteps(Wrapper):
 
     def _begin(self, fragment: int | None, now: Agreement | None) -> None:
         """Hands over how far the steps led, of a fragment or of all tensors."""
-        self._pending = _Pending(fragment, self._taken, {}, now)
+        self._pending = Pending(fragment, self._taken, {}, now)
         with torch.no_grad():
             for name in self._names_of(fragment):
                 start, parameter = self._kept[name]
@@ -333,7 +308,7 @@ class LocalSteps(Wrapper):
         if pending.fragment is None or (len(self._names) == 1 and self._overlap == 0):
             self._taken = 0
 
-    def _await_means(self, pending: _Pending) -> None:
+    def _await_means(self, pending: Pending) -> None:
         """Waits for the means of the exchange that is under way. Raises where it failed, and at all processes of that site."""
         if self._within is None:
             self._outer.synchronize()
@@ -351,7 +326,7 @@ class LocalSteps(Wrapper):
             self._drop_means()
             raise
 
-    def _check_means(self, pending: _Pending) -> None:
+    def _check_means(self, pending: Pending) -> None:
         moved = [self._kept[name][0] for name in self._names_of(pending.fragment)]
         if not all(bool(start.grad.isfinite().all()) for start in moved if start.grad is not None):
             self._drop_means()
@@ -389,25 +364,7 @@ class LocalSteps(Wrapper):
         """
         if self._follows:
             return {"inner": self._inner.state_dict()}
-        pending = self._pending
-        if pending is not None:
-            self._outer.synchronize()
-        return {
-            "inner": self._inner.state_dict(),
-            "outer": self._outer.state_dict(),
-            "kept": {name: start.detach().clone() for name, (start, _) in self._kept.items()},
-            "taken": self._taken,
-            "pending": None if pending is None else self._state_of(pending),
-        }
-
-    def _state_of(self, pending: _Pending) -> dict[str, Any]:
-        means = {name: self._kept[name][0].grad for name in self._names_of(pending.fragment)}
-        return {
-            "fragment": pending.fragment,
-            "begun": pending.begun,
-            "ends": {name: end.clone() for name, end in pending.ends.items()},
-            "means": {name: mean.clone() for name, mean in means.items() if mean is not None},
-        }
+        return saved(self)
 
     def load_state_dict(self, state_dict: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:  # type: ignore[override]
         """Continues from the :meth:`state_dict` of this rank, or from a list of all old ranks' if their number changed.
@@ -416,41 +373,7 @@ class LocalSteps(Wrapper):
         """
         if self._at_sites is not None or self._led is not None:
             raise RuntimeError("load_state_dict: with sites=, pass the state to rejoin()")
-        states = [state_dict] if isinstance(state_dict, Mapping) else state_dict
-        if not isinstance(states, list | tuple) or not states or not all(is_state(state) for state in states):
-            raise type_error("state", state_dict, "what state_dict() returned, or a list of the states of all old ranks")
-        state = states[self.exchange._worker.rank % len(states)]
-        if len(states) > 1 and any(one["taken"] for one in states):
-            raise ValueError("state: saved between two exchanges; to change the number of ranks, save right after one")
-        self._check_kept(state["kept"])
-        # States of before have none.
-        pending = state.get("pending")
-        own = dict(enumerate(self._names))
-        if pending is not None and set(pending["means"]) != set(own.get(pending["fragment"], ())):
-            raise ValueError(
-                "state: saved during the exchange of a fragment that this one does not have; make it with as many fragments"
-            )
-        taken = whole("state: taken", state["taken"])
-        self._forget_pending()
-        before = self._inner.state_dict()
-        self._inner.load_state_dict(state["inner"])
-        try:
-            self._outer.load_state_dict(states[0]["outer"] if len(states) == 1 else [one["outer"] for one in states])
-        except BaseException:
-            self._inner.load_state_dict(before)
-            raise
-        self._taken = taken
-        # The one that is under way is among the steps of the codecs, and was not gone to.
-        self._exchanges = self._outer.exchange.step - (pending is not None)
-        with torch.no_grad():
-            for name, (start, _) in self._kept.items():
-                start.copy_(state["kept"][name])
-        if pending is not None:
-            ends = {name: end.to(self._kept[name][1].device) for name, end in pending["ends"].items()}
-            self._pending = _Pending(pending["fragment"], pending["begun"], ends)
-            self._outer._is_exchanged = True
-            for name, mean in pending["means"].items():
-                self._kept[name][0].grad = mean.to(self._kept[name][0].device, copy=True)
+        load(self, state_dict)
 
     def rejoin(self, state_dict: Mapping[str, Any] | None, *, residual_age: int = 20) -> int:
         """Goes on after ranks were lost or came. All call it before their first step, in place of :meth:`load_state_dict`.
@@ -496,18 +419,6 @@ class LocalSteps(Wrapper):
         for start, _ in self._kept.values():
             start.grad = None
 
-    def _check_kept(self, kept: Mapping[str, torch.Tensor]) -> None:
-        shapes = {name: tuple(start.shape) for name, (start, _) in self._kept.items()}
-        given = {name: tuple(start.shape) for name, start in kept.items()}
-        lacks, strange = sorted(shapes.keys() - given.keys()), sorted(given.keys() - shapes.keys())
-        if lacks or strange:
-            what = f"it lacks {lacks[0]}" if lacks else f"it has {strange[0]}, which is not exchanged here"
-            own = "" if self._within is None else ": each process of a site loads what it saved itself"
-            raise ValueError(f"state: {what}{own}")
-        for name, shape in shapes.items():
-            if given[name] != shape:
-                raise ValueError(f"state: {name}: expected the shape {shape}, got {given[name]}")
-
     def close(self) -> None:
         """Ends the thread and the connections. Steps are alone from then on; an exchange is refused."""
         if self._follows:
@@ -549,13 +460,3 @@ def _copy(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
     """What this process has of it, with at least 32 bits."""
     own = local(parameter)
     return torch.nn.Parameter(own.to(torch.promote_types(own.dtype, torch.float32), copy=True))
-
-
-def _outer_of(outer: str | Outer, kept: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
-    make = _OUTER.get(outer) if isinstance(outer, str) else outer
-    if not callable(make):
-        raise ValueError(f"outer={outer!r}: expected 'nesterov', 'average', or a function that makes an optimizer")
-    made = make(kept)
-    if not isinstance(made, torch.optim.Optimizer):
-        raise TypeError(f"outer: expected an Optimizer of what it was given, got {type(made).__name__}")
-    return made

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ._local_state import check_kept, is_state
 from ._meet import Meeting
 from ._optimizer import _KEY
 from ._options import type_error
@@ -155,21 +156,16 @@ def check_fits(optimizer: torch.optim.Optimizer, state: State) -> None:
         optimizer.load_state_dict(before)
 
 
-def is_state(state: object) -> bool:
-    """Whether it looks like a state of LocalSteps."""
-    return isinstance(state, Mapping) and state.keys() >= {"inner", "outer", "kept", "taken"}
-
-
 def usable(steps: LocalSteps, state: object) -> tuple[Mapping[str, Any] | None, str]:
     """A state that a rank brings; or none, and why."""
     try:
         if state is None:
             return None, ""
-        if not is_state(state) or not isinstance(state, Mapping):
+        if not is_state(state):
             raise type_error("state", state, "what state_dict() returned, or None")
         if state.get("pending") is not None:
             raise ValueError("state: saved during an exchange; save after synchronize()")
-        steps._check_kept(state["kept"])
+        check_kept(steps, state["kept"])
         # Reads it as if it were of this rank, and takes nothing.
         worker, kept = steps.exchange._worker, state["outer"][_KEY]
         steps.exchange._read({**kept, "rank": worker.rank, "world": worker.world})
