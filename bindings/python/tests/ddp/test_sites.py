@@ -114,6 +114,15 @@ def walk(model: Walk, optimizer: LocalSteps, pace: float, steps: int = EVERY) ->
     return float(model.place.detach()[0])
 
 
+def walk_on(store: TCPStore, rank: int, model: Walk, optimizer: LocalSteps, pace: float) -> float:
+    """The same, after the second of two sites has come in; it is ready for the next exchange before the first one is."""
+    if rank == 0:
+        wait_for(store, "last step")
+    walk(model, optimizer, pace, EVERY - 1)
+    store.add("last step", 1)
+    return walk(model, optimizer, pace, 1)
+
+
 def is_late(rank: int, world: int, port: int, goes_on: int) -> list[float]:
     """Where two sites are; the second one is late for the first exchange, and takes so many more steps before the next one."""
     store = reached(port)
@@ -134,7 +143,7 @@ def is_late(rank: int, world: int, port: int, goes_on: int) -> list[float]:
             # Steps that lead nowhere; at its own turn it waits.
             place = walk(model, optimizer, 0.0, 1)
         places.append(place)
-    places.append(walk(model, optimizer, 1.0 + 2 * rank))
+    places.append(walk_on(store, rank, model, optimizer, 1.0 + 2 * rank))
     optimizer.close()
     return places
 
@@ -169,7 +178,7 @@ def is_not_told_of_the_end(rank: int, world: int, port: int) -> list[float]:
         # Longer than those wait who are there.
         time.sleep(1.5)
         places.append(walk(model, optimizer, 1.0))
-    places.append(walk(model, optimizer, 1.0))
+    places.append(walk_on(store, rank, model, optimizer, 1.0))
     optimizer.close()
     return places
 
@@ -182,6 +191,8 @@ def test_what_others_have_seen_the_end_of_counts_once(port: int) -> None:
 
 def gets_parameters(rank: int, world: int, port: int, kind: str) -> tuple[float, list[Any]]:
     """Where a site is that comes in, and one that was there before; and what this one sent of its parameters."""
+    # A hundred of them.
+    _rejoin._PIECE_BYTES = 50
     store, sent = reached(port), []
     model, optimizer = walking(store, f"site-{rank}", parameters=kind)
     if rank == 0:
@@ -212,6 +223,46 @@ def test_a_new_site_gets_parameters_in_the_type_that_was_asked_for(port: int, ki
     assert there[0] == new[0] == pytest.approx(0.1 * EVERY, abs=2**-10)
     assert (there[0] == float(torch.tensor(there[0]).bfloat16())) == (kind == "bf16")
     assert there[1] == [dtype]
+
+
+def joins_meanwhile(rank: int, world: int, port: int) -> list[float]:
+    """Where two sites are; the second one gets its parameters only after the first one has taken steps."""
+    store = reached(port)
+    model, optimizer = walking(store, f"site-{rank}")
+    if rank == 0:
+        send = _rejoin._send
+
+        def waits(*args: Any) -> None:
+            wait_for(store, "steps")
+            send(*args)
+
+        _rejoin._send = waits
+        optimizer.rejoin(None)
+        # From now on it waits for the other one, however long that takes.
+        optimizer._at_sites._attendance._sites._patience = 60.0
+        store.add("begun", 1)
+        walk(model, optimizer, 1.0, EVERY - 1)
+        wait_for(store, "gradwire/sites/here/2")
+        # In this step it sends its parameters.
+        places = [walk(model, optimizer, 1.0, 1), walk(model, optimizer, 1.0, EVERY - 1)]
+        store.add("steps", 1)
+        places.append(walk(model, optimizer, 1.0, 1))
+    else:
+        wait_for(store, "begun")
+        optimizer.rejoin(None)
+        places = [float(model.place.detach()[0])]
+        wait_for(store, "gradwire/sites/here/3")
+        places.append(walk(model, optimizer, 2.0, 1))
+    places.append(walk(model, optimizer, 1.0 + 4 * rank))
+    optimizer.close()
+    return places
+
+
+def test_others_take_steps_while_a_new_site_gets_the_parameters(port: int) -> None:
+    there, new = results(2, joins_meanwhile, port)
+    # It exchanges when the others do, after one step of its own.
+    assert there == [4.0, 7.0, 7.0, 19.0]
+    assert new == [4.0, 7.0, 19.0]
 
 
 def packed(found: Any) -> bytes:

@@ -76,6 +76,10 @@ class AtSites:
                 return now
         return None
 
+    def others_wait(self) -> bool:
+        """Whether others are ready for the next exchange."""
+        return self._attendance.others_wait()
+
     def finish(self, now: Agreement) -> bool:
         """Whether the exchange came to its end, and this site is where it led."""
         try:

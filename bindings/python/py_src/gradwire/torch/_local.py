@@ -127,6 +127,8 @@ class LocalSteps(Wrapper):
         self._names = names if self._within is None else self._within.shares
         #: Whether other sites have exchanged without this one, which joins them when their next exchange is over.
         self._is_late = False
+        #: Whether the others began their steps while this site got the parameters. It exchanges as soon as they do.
+        self._is_new = False
         self._world = 1
         #: How often this process went where others are.
         self._moves = 0
@@ -179,7 +181,7 @@ class LocalSteps(Wrapper):
         self._taken += 1
         fragment = due(self._taken, self._every, len(self._names))
         is_over = self._pending is not None and self._taken - self._pending.begun >= self._overlap
-        if fragment is not None or is_over or self._is_late:
+        if fragment is not None or is_over or self._is_late or self._is_new:
             self._together(lambda: self._exchange(fragment))
         return loss
 
@@ -199,10 +201,12 @@ class LocalSteps(Wrapper):
                 failure = error
         has_moved: int = self._moves > before
         begun = -1 if self._pending is None else self._pending.begun
-        told = led.tell([has_moved, self._taken, self._exchanges, begun, self._is_late, self._world], failure)
+        are = [self._is_late, self._is_new]
+        told = led.tell([has_moved, self._taken, self._exchanges, begun, *are, self._world], failure)
         if not led.leads:
-            has_moved, self._taken, self._exchanges, begun, is_late, self._world = told
-            self._is_late, self._pending = bool(is_late), None if begun < 0 else Pending(None, begun, {})
+            has_moved, self._taken, self._exchanges, begun, is_late, is_new, self._world = told
+            self._is_late, self._is_new = bool(is_late), bool(is_new)
+            self._pending = None if begun < 0 else Pending(None, begun, {})
         if has_moved:
             led.share()
 
@@ -217,6 +221,10 @@ class LocalSteps(Wrapper):
             # It goes on alone until the others come to their next exchange, or its own is due.
             self._at_sites.meet(waits=fragment is not None)
             return
+        if self._at_sites is not None and self._is_new and fragment is None and self._at_sites.others_wait():
+            while fragment is None:
+                self._taken += 1
+                fragment = due(self._taken, self._every, len(self._names))
         came_in = self._end(is_due=fragment is not None)
         if fragment is not None and not came_in:
             self._start(fragment)
@@ -276,7 +284,7 @@ class LocalSteps(Wrapper):
 
     def _begin(self, fragment: int | None, now: Agreement | None) -> None:
         """Hands over how far the steps led, of a fragment or of all tensors."""
-        self._pending = Pending(fragment, self._taken, {}, now)
+        self._pending, self._is_new = Pending(fragment, self._taken, {}, now), False
         with torch.no_grad():
             for name in self._names_of(fragment):
                 start, parameter = self._kept[name]

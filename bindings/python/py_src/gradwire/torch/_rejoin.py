@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ._local import LocalSteps
 
 State = dict[str, Any]
+_PIECE_BYTES = 2**24
 
 
 @dataclass(frozen=True)
@@ -56,23 +58,42 @@ def first(every: Sequence[Brought]) -> int | None:
 
 
 def tell(own: Any, rank: int, to: Sequence[int], meeting: Meeting) -> Any:
-    """That object of a rank, at those to whom it is sent; their own at all others."""
+    """That object of a rank, at those to whom it is sent; their own at all others. Its rank does not wait for that."""
     present = [rank, *to]
     if not to or meeting.rank not in present:
         return own
     gloo = meeting.gloo(present)
-    if meeting.rank != rank:
-        size = torch.zeros(1, dtype=torch.int64, device=CPU)
-        gloo.recv([size], 0, 0).wait()
-        told = torch.empty(int(size), dtype=torch.uint8, device=CPU)
-        gloo.recv([told], 0, 0).wait()
-        return pickle.loads(told.numpy().data)
-    sent = pickle.dumps(on_cpu(own))
+    if meeting.rank == rank:
+        sent = pickle.dumps(on_cpu(own))
+        threading.Thread(target=_send, args=(gloo, sent, len(to)), name="gradwire-tells").start()
+        return own
+    size = torch.zeros(1, dtype=torch.int64, device=CPU)
+    gloo.recv([size], 0, 0).wait()
+    told = torch.empty(int(size), dtype=torch.uint8, device=CPU)
+    for piece in _pieces(told):
+        gloo.recv([piece], 0, 0).wait()
+    return pickle.loads(told.numpy().data)
+
+
+def _send(gloo: Any, sent: bytes, count: int) -> None:
+    """To so many others. One that is lost says so itself, or is missed at the next exchange."""
     told = torch.frombuffer(bytearray(sent), dtype=torch.uint8)
-    for one in range(1, len(present)):
-        gloo.send([torch.tensor([len(told)], device=CPU)], one, 0).wait()
-        gloo.send([told], one, 0).wait()
-    return own
+    left = list(range(1, count + 1))
+    for piece in (torch.tensor([len(told)], device=CPU), *_pieces(told)):
+        left = [one for one in left if _is_sent(gloo, piece, one)]
+
+
+def _is_sent(gloo: Any, piece: torch.Tensor, to: int) -> bool:
+    try:
+        gloo.send([piece], to, 0).wait()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _pieces(told: torch.Tensor) -> list[torch.Tensor]:
+    """Views of it, each of which has to arrive within the timeout, however many there are."""
+    return [told[start : start + _PIECE_BYTES] for start in range(0, len(told), _PIECE_BYTES)]
 
 
 def digest(found: Any) -> str:
@@ -202,6 +223,7 @@ def go_on(steps: LocalSteps, state: Mapping[str, Any] | None, residual_age: int)
     made = steps._exchanges = max(0, source.exchanges)
     if knows is None:
         return 0
+    steps._is_new = steps._at_sites is not None and worker.rank in lacking
     weight = max(0.0, 1.0 - (made - exchanges) / residual_age)
     kept = composed(
         told["outer"][_KEY],

@@ -45,8 +45,9 @@ class Sites:
         optimizer.rejoin(None)
 
     An exchange begins when all are there who were in the last one, or after ``patience`` with those who are there; nobody waits
-    for one whose connections have ended. A site that is late, or new, joins when the next exchange is over; a late one keeps
-    how far its steps led. Sites need no process group, and a script may have one for something else.
+    for one whose connections have ended. A site that is late, or new, joins when the next exchange is over, and gets the
+    parameters while the others take their steps; a late one keeps how far its steps led. It comes to its first exchange as soon
+    as the others do, after fewer steps. Sites need no process group, and a script may have one for something else.
 
     :param store: without it no exchange begins. Whoever reaches it can take part, and read the key of what sites send.
     :param name: of this site, unlike those of all others. Nobody waits for the site that had it before.
@@ -54,8 +55,8 @@ class Sites:
     :param patience: seconds for which those who are there wait for the others.
     :param gone_after: seconds after which new sites begin without those who were in, if none of these comes, and after which a
         site gives up that waits for a quorum: more than there are between two exchanges.
-    :param parameters: how they travel to sites that lack them: ``"f32"``, or ``"bf16"``, half as many bytes, for which the
-        others wait. All then continue from what was sent, so the last 16 bits of each parameter are lost at all sites.
+    :param parameters: how they travel to sites that lack them: ``"f32"``, or ``"bf16"``, half as many bytes. All then
+        continue from what was sent, so the last 16 bits of each parameter are lost at all sites.
     """
 
     def __init__(
@@ -137,6 +138,11 @@ class Attendance:
                     break
             self._epoch = self._last.epoch if self.me in self._last.members else 0
             return self._last
+
+    def others_wait(self) -> bool:
+        """Whether another site is ready for the next exchange, and this one is not."""
+        with self._asking():
+            return bool(Board(self._store, self._last).here())
 
     def come(self) -> bool:
         """Says that this site is ready for the next exchange. Returns whether it is late: others have exchanged without it."""
