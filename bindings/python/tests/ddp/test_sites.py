@@ -105,6 +105,11 @@ def walking(store: TCPStore, name: str, **options: Any) -> tuple[Walk, LocalStep
     return model, LocalSteps(model, inner, "average", EVERY, "none", sites=sites, timeout=20, check_every=1)
 
 
+def be_patient(optimizer: LocalSteps) -> None:
+    """From now on this site waits for others, however long that takes."""
+    optimizer._at_sites._attendance._sites._patience = 100.0
+
+
 def walk(model: Walk, optimizer: LocalSteps, pace: float, steps: int = EVERY) -> float:
     """Where the model is after so many steps."""
     for _ in range(steps):
@@ -238,8 +243,7 @@ def joins_meanwhile(rank: int, world: int, port: int) -> list[float]:
 
         _rejoin._send = waits
         optimizer.rejoin(None)
-        # From now on it waits for the other one, however long that takes.
-        optimizer._at_sites._attendance._sites._patience = 60.0
+        be_patient(optimizer)
         store.add("begun", 1)
         walk(model, optimizer, 1.0, EVERY - 1)
         wait_for(store, "gradwire/sites/here/2")
@@ -321,16 +325,20 @@ def test_a_killed_site_is_done_without_and_comes_back(port: int, options: dict[s
     assert again[0] > 4
 
 
-def is_killed_between_exchanges(rank: int, world: int, port: int) -> tuple[list[float], float]:
-    """Where those are who are left, and how long they waited for the one that is killed while others wait for it."""
+def is_killed_at_its_second(rank: int, world: int, port: int, moment: str) -> tuple[list[float], float]:
+    """Where those are who are left, and how long they waited for the one that is killed while they wait for it, or exchange."""
     store = reached(port)
-    model, optimizer = walking(store, f"site-{rank}", patience=100.0)
+    model, optimizer = walking(store, f"site-{rank}")
     all_arrive(store, rank, world)
     optimizer.rejoin(None)
+    be_patient(optimizer)
     places = [walk(model, optimizer, 1.0)]
     if rank == 2:
         walk(model, optimizer, 1.0, EVERY - 1)
         wait_for(store, "gradwire/sites/here/2", 2)
+        if moment == "exchange":
+            optimizer._begin = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
+            walk(model, optimizer, 1.0, 1)
         os.kill(os.getpid(), signal.SIGKILL)
     began = time.monotonic()
     places += [walk(model, optimizer, 1.0 + rank) for _ in range(2)]
@@ -339,8 +347,9 @@ def is_killed_between_exchanges(rank: int, world: int, port: int) -> tuple[list[
     return places, waited
 
 
-def test_nobody_waits_for_a_site_whose_connections_have_ended(port: int) -> None:
-    *left, killed = run(3, is_killed_between_exchanges, port)
+@pytest.mark.parametrize("moment", ["wait", "exchange"])
+def test_nobody_waits_for_a_site_whose_connections_have_ended(port: int, moment: str) -> None:
+    *left, killed = run(3, is_killed_at_its_second, port, moment)
     assert isinstance(killed, Died)
     for found in left:
         assert not isinstance(found, Raised | Died), found
@@ -555,6 +564,28 @@ class Asked:
         return count
 
 
+@pytest.mark.parametrize(
+    ("here", "gone", "expected"),
+    [
+        ({"a/1": ("c/1",), "b/1": ()}, (), True),
+        ({"a/1": (), "b/1": ()}, (), False),
+        # One of those who are missing was not lost.
+        ({"a/1": ("c/1",)}, (), False),
+        ({"a/1": ("c/1",)}, ("b/1",), True),
+        # Nobody is missing: it was started again, or is alive.
+        ({"a/1": ("c/1",), "b/1": (), "c/2": ()}, (), False),
+        ({"a/1": ("c/1",), "b/1": (), "c/1": ("a/1", "b/1")}, (), False),
+    ],
+)
+def test_sites_that_were_lost_in_an_exchange_are_not_waited_for_long(
+    here: dict[str, tuple[str, ...]], gone: tuple[str, ...], *, expected: bool
+) -> None:
+    arrivals = {site: Arrival(site.split("/")[0], 3, True, lost) for site, lost in here.items()}
+    last = Agreement(5, ("a/1", "b/1", "c/1"), epoch=3)
+    assert Gathering(last, arrivals, frozenset(gone), False).are_missing_lost == expected
+    assert not Gathering(Agreement(0), arrivals, frozenset(gone), False).are_missing_lost
+
+
 def test_a_site_that_waits_asks_for_nothing_twice() -> None:
     asked = Asked()
     store: Any = asked
@@ -575,10 +606,10 @@ def test_a_site_that_waits_asks_for_nothing_twice() -> None:
     assert board.gathering() == found
     assert asked.since() <= 3, "how many are ready, the place that was empty, and how many left"
 
-    store.set(f"here/8/{at}", '["e/1", "e", 5, true]')
+    store.set(f"here/8/{at}", '["e/1", "e", 5, true, ["b/1"]]')
     asked.since()
     found = board.gathering()
-    assert (found.here["e/1"], found.has_ended, found.is_complete) == (Arrival("e", 5, True), False, True)
+    assert (found.here["e/1"], found.has_ended, found.is_complete) == (Arrival("e", 5, True, ("b/1",)), False, True)
     assert asked.since() <= 3 + 2, "its words, and whether any has seen the end of what failed"
 
     store.set("ended/7", "1")
@@ -627,7 +658,7 @@ def test_ended_connections_count_only_among_those_who_are_connected(port: int) -
         assert attendance._lost() == []
         # Whoever saw it fail has closed all of its connections.
         attendance._last = now
-        attendance.failed(now)
+        attendance.failed(now, [])
         assert attendance._lost() == []
         attendance.lost()
         assert attendance._lost() == []

@@ -47,6 +47,8 @@ class Arrival:
     epoch: int
     #: Whether its last exchange failed.
     has_failed: bool
+    #: The sites whose messages did not come in that.
+    lost: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,19 @@ class Gathering:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nobody is missing. A site that was started again, under its name, is not."""
+        """Whether nobody is missing."""
+        return not self._missing
+
+    @property
+    def are_missing_lost(self) -> bool:
+        """Whether all who are missing were lost in the last exchange, by any of those who are here."""
+        return bool(self._missing) and self._missing <= {site for one in self.here.values() for site in one.lost}
+
+    @property
+    def _missing(self) -> set[str]:
+        """A site that was started again, under its name, is not among them."""
         names = {one.name for one in self.here.values()}
-        return all(site in self.here or site in self.gone or _name_of(site) in names for site in self.last.everybody)
+        return {site for site in self.last.everybody if not {site, _name_of(site)} & {*self.here, *self.gone, *names}}
 
     def agreed(self, quorum: int, *, has_waited: bool) -> Agreement | None:
         """Who takes part: known as soon as nobody is missing, or after those who are here have waited long enough."""

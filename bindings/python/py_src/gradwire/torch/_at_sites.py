@@ -84,9 +84,9 @@ class AtSites:
         """Whether the exchange came to its end, and this site is where it led."""
         try:
             self._steps._take_pending()
-        except (PeerFailedError, PeerLostError):
+        except (PeerFailedError, PeerLostError) as error:
             self._steps._drop_means()
-            self._attendance.failed(now)
+            self._attendance.failed(now, error.ranks if isinstance(error, PeerLostError) else ())
             return False
         self._attendance.ended(now)
         return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable
+from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 from ._agreement import Agreement, Arrival, Gathering
@@ -30,7 +31,7 @@ class Board:
 
     def come(self, site: str, arrival: Arrival) -> bool:
         """Says that a site is ready. Returns whether it is the first one."""
-        said = json.dumps([site, arrival.name, arrival.epoch, arrival.has_failed])
+        said = json.dumps([site, *astuple(arrival)])
         place = self._store.add(f"here/{self._number}", 1)
         self._store.set(f"here/{self._number}/{place}", said)
         return bool(place == 1)
@@ -43,8 +44,8 @@ class Board:
         for place in places:
             key = f"here/{self._number}/{place}"
             if self._store.check([key]):
-                site, *arrival = json.loads(self._store.get(key))
-                self._here[site] = Arrival(*arrival)
+                site, name, epoch, has_failed, lost = json.loads(self._store.get(key))
+                self._here[site] = Arrival(name, epoch, has_failed, tuple(lost))
             else:
                 # Whoever took the place is about to fill it.
                 self._unread.append(place)

@@ -22,6 +22,8 @@ from ._options import real, whole
 
 # How often the store is looked at.
 _LOOK_SECONDS = 0.05
+# Those who lost others in an exchange are all there after so long, unless they hang.
+_LOST_SECONDS = 5.0
 # Exchanges after which the store forgets who took part.
 _REMEMBERED = 100
 #: Those that say goodbye when the interpreter exits.
@@ -99,8 +101,9 @@ class Attendance:
         self._at = 0
         self._board = Board(self._store, self._last)
         self._epoch = 0
-        #: The exchange that failed here, until others are met anew.
+        #: The exchange that failed here, until others are met anew, and those whose messages did not come.
         self._failed: int | None = None
+        self._lost_in_it: tuple[str, ...] = ()
         self._was_in = False
         #: That it waits for others, since it was with some.
         self._has_said = False
@@ -150,7 +153,7 @@ class Attendance:
             before, self._last = self._last, self._newest()
             self._at = self._last.number + 1
             self._board = Board(self._store, self._last)
-            if self._board.come(self.me, Arrival(self._sites._name, self._epoch, self._failed is not None)):
+            if self._board.come(self.me, Arrival(self._sites._name, self._epoch, self._failed is not None, self._lost_in_it)):
                 # The first one waits for the others anyway.
                 Board(self._store, Agreement(self._last.number - _REMEMBERED)).forget()
             return self._epoch > 0 and self._last.number > before.number
@@ -175,7 +178,10 @@ class Attendance:
             can_wait = gathering.members or gathering.is_complete
             since = (now if since is None else since) if can_wait else None
             is_late = now - came > self._sites._gone_after
-            has_waited = is_late or (since is not None and now - since > self._sites._patience)
+            patience = self._sites._patience
+            if gathering.are_missing_lost:
+                patience = min(patience, _LOST_SECONDS)
+            has_waited = is_late or (since is not None and now - since > patience)
             if (agreed := gathering.agreed(self._sites._quorum, has_waited=has_waited)) is not None:
                 # If another one has said it before, that holds.
                 self._store.compare_set(place, "", agreed.told())
@@ -190,11 +196,14 @@ class Attendance:
         """The sites whose connection has ended, of those who are connected.
 
         After an exchange that failed the connections of all have ended, and those of a late one when others connect anew.
-        Whoever has lost several others, and all of them, is likely the one who was cut off.
         """
         if self._epoch != self._last.epoch or self._failed is not None:
             return []
-        lost = [self._group[rank] for rank in self._gone()]
+        return self._sites_at(self._gone())
+
+    def _sites_at(self, ranks: Iterable[int]) -> list[str]:
+        """The sites of those ranks, which are lost to this one; none if it is likely the one who was cut off."""
+        lost = [self._group[rank] for rank in ranks]
         is_cut_off = 1 < len(lost) == len(self._group) - 1
         return [] if is_cut_off else lost
 
@@ -222,9 +231,9 @@ class Attendance:
         with self._asking():
             self._store.set(f"ended/{now.number}", "1")
 
-    def failed(self, now: Agreement) -> None:
-        """The exchange failed here. Those who are left connect anew."""
-        self._failed = now.number
+    def failed(self, now: Agreement, ranks: Iterable[int]) -> None:
+        """The exchange failed here, as messages of those ranks did not come. Those who are left connect anew."""
+        self._failed, self._lost_in_it = now.number, tuple(self._sites_at(ranks))
 
     def missed_the_end(self) -> bool:
         """Whether the exchange that failed here came to its end elsewhere, and so with what this site had sent."""
@@ -257,11 +266,12 @@ class Attendance:
         """From now on those sites are connected."""
         self.place = Place(self._store, f"group/{now.number}/{len(sites)}", tuple(sites).index(self.me), len(sites))
         self._epoch, self._failed, self._group = now.epoch, None, sites
+        self._lost_in_it = ()
         self._was_in, self._has_said = True, False
 
     def lost(self) -> None:
         """From here on this site is among no others."""
-        self._epoch, self._failed = 0, None
+        self._epoch, self._failed, self._lost_in_it = 0, None, ()
 
     def leave(self, *, is_over: bool) -> None:
         """Tells the others that this site is gone, so that they do not wait for it; or even that its run is over."""
