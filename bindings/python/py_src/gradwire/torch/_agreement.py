@@ -86,7 +86,8 @@ class Gathering:
     def _missing(self) -> set[str]:
         """A site that was started again, under its name, is not among them."""
         names = {one.name for one in self.here.values()}
-        return {site for site in self.last.everybody if not {site, _name_of(site)} & {*self.here, *self.gone, *names}}
+        gone = (site for site in self.last.everybody if site not in self.here and site not in self.gone)
+        return {site for site in gone if _name_of(site) not in names}
 
     def agreed(self, quorum: int, *, has_waited: bool) -> Agreement | None:
         """Who takes part: known as soon as nobody is missing, or after those who are here have waited long enough."""
