@@ -196,7 +196,7 @@ def test_what_others_have_seen_the_end_of_counts_once(port: int) -> None:
 
 def gets_parameters(rank: int, world: int, port: int, kind: str) -> tuple[float, list[Any]]:
     """Where a site is that comes in, and one that was there before; and what this one sent of its parameters."""
-    # A hundred of them.
+    # So that what is sent has many pieces.
     _rejoin._PIECE_BYTES = 50
     store, sent = reached(port), []
     model, optimizer = walking(store, f"site-{rank}", parameters=kind)
