@@ -10,7 +10,7 @@ import uuid
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch._C._distributed_c10d import HashStore, PrefixStore, Store
 
@@ -85,6 +85,13 @@ class Sites:
         self._gone_after = real("gone_after", gone_after, lambda value: value > 0, "seconds, more than 0")
 
 
+class _Failure(NamedTuple):
+    """An exchange that failed here, and the sites whose messages did not come."""
+
+    exchange: int
+    lost: tuple[str, ...]
+
+
 class Attendance:
     """One session of a site: from when it is made until it leaves."""
 
@@ -101,9 +108,8 @@ class Attendance:
         self._at = 0
         self._board = Board(self._store, self._last)
         self._epoch = 0
-        #: The exchange that failed here, until others are met anew, and those whose messages did not come.
-        self._failed: int | None = None
-        self._lost_in_it: tuple[str, ...] = ()
+        #: Until others are met anew.
+        self._failure: _Failure | None = None
         self._was_in = False
         #: That it waits for others, since it was with some.
         self._has_said = False
@@ -153,7 +159,8 @@ class Attendance:
             before, self._last = self._last, self._newest()
             self._at = self._last.number + 1
             self._board = Board(self._store, self._last)
-            if self._board.come(self.me, Arrival(self._sites._name, self._epoch, self._failed is not None, self._lost_in_it)):
+            lost = self._failure.lost if self._failure else ()
+            if self._board.come(self.me, Arrival(self._sites._name, self._epoch, self._failure is not None, lost)):
                 # The first one waits for the others anyway.
                 Board(self._store, Agreement(self._last.number - _REMEMBERED)).forget()
             return self._epoch > 0 and self._last.number > before.number
@@ -197,7 +204,7 @@ class Attendance:
 
         After an exchange that failed the connections of all have ended, and those of a late one when others connect anew.
         """
-        if self._epoch != self._last.epoch or self._failed is not None:
+        if self._epoch != self._last.epoch or self._failure is not None:
             return []
         return self._sites_at(self._gone())
 
@@ -233,12 +240,12 @@ class Attendance:
 
     def failed(self, now: Agreement, ranks: Iterable[int]) -> None:
         """The exchange failed here, as messages of those ranks did not come. Those who are left connect anew."""
-        self._failed, self._lost_in_it = now.number, tuple(self._sites_at(ranks))
+        self._failure = _Failure(now.number, tuple(self._sites_at(ranks)))
 
     def missed_the_end(self) -> bool:
         """Whether the exchange that failed here came to its end elsewhere, and so with what this site had sent."""
         with self._asking():
-            return self._failed is not None and self._store.check([f"ended/{self._failed}"])
+            return self._failure is not None and self._store.check([f"ended/{self._failure.exchange}"])
 
     # Others to be connected with.
 
@@ -265,13 +272,12 @@ class Attendance:
     def connect(self, now: Agreement, sites: Sequence[str]) -> None:
         """From now on those sites are connected."""
         self.place = Place(self._store, f"group/{now.number}/{len(sites)}", tuple(sites).index(self.me), len(sites))
-        self._epoch, self._failed, self._group = now.epoch, None, sites
-        self._lost_in_it = ()
+        self._epoch, self._failure, self._group = now.epoch, None, sites
         self._was_in, self._has_said = True, False
 
     def lost(self) -> None:
         """From here on this site is among no others."""
-        self._epoch, self._failed, self._lost_in_it = 0, None, ()
+        self._epoch, self._failure = 0, None
 
     def leave(self, *, is_over: bool) -> None:
         """Tells the others that this site is gone, so that they do not wait for it; or even that its run is over."""
