@@ -2,10 +2,12 @@
 
 use std::hint::black_box;
 
+use gradwire::Spec;
 use serde::{Deserialize, Serialize};
 
 use super::conditions::Conditions;
 use crate::codec_cli::{CliError, Cost, CostKind, Gradient, cost, median, timed};
+use crate::config::OptimizerKind;
 use crate::process::threads;
 
 /// How often everything is measured; the least of each time counts.
@@ -30,7 +32,7 @@ pub(crate) struct Costs {
     pub(crate) bf16: Cost,
     /// Each codec that was asked for.
     pub(crate) codecs: Vec<Cost>,
-    /// Codecs that cannot encode the gradient, and why.
+    /// Codecs that are left out, and why: for example they cannot encode the gradient.
     pub(crate) failed: Vec<String>,
     /// On what machine, and whether anything disturbed the measurement. Files of earlier versions do not say
     /// it.
@@ -117,6 +119,17 @@ impl Costs {
         let add_s = 8e-9 * self.dense_bytes() / gbps;
         let bf16 = Cost { encode_s: add_s, decode_s: add_s, ..self.bf16 };
         Self { add_s, bf16, ..self }
+    }
+
+    /// The same without the codecs with which the optimizer trains worse.
+    pub(crate) fn for_optimizer(self, optimizer: OptimizerKind) -> Self {
+        let trains_worse =
+            |cost: &Cost| Spec::parse(&cost.codec).is_ok_and(|spec| optimizer.trains_worse_with(&spec.codec));
+        let (worse, codecs): (Vec<_>, Vec<_>) = self.codecs.into_iter().partition(trains_worse);
+        let reasons = worse
+            .into_iter()
+            .map(|cost| format!("{}: {optimizer} trains worse with such codecs", cost.codec));
+        Self { codecs, failed: self.failed.into_iter().chain(reasons).collect(), ..self }
     }
 
     fn measure_once(

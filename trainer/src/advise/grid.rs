@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::costs::Costs;
 use super::predict::{Overlap, Route, Setup, Step, compressed, dense, dense_bf16};
 use crate::codec_cli::Cost;
+use crate::config::OptimizerKind;
 
 /// What is asked: every number of workers on every link.
 #[derive(Clone, Debug)]
@@ -28,6 +29,8 @@ pub(crate) struct Question {
     pub(crate) least_cosine: Option<f64>,
     /// Rate in Gbit/s of copies between a GPU and the codec, if gradients are on one.
     pub(crate) copy_gbps: Option<f64>,
+    /// What makes a step of the mean.
+    pub(crate) optimizer: OptimizerKind,
 }
 
 impl Question {
@@ -243,6 +246,7 @@ mod tests {
             least_gain: 0.05,
             least_cosine: None,
             copy_gbps: None,
+            optimizer: OptimizerKind::Sgd,
         }
     }
 

@@ -6,6 +6,7 @@ use super::costs::Costs;
 use super::grid::{Advice, Cell, Choice, Question, Row};
 use super::legend::Legend;
 use crate::codec_cli::{self, Cost, significant};
+use crate::config::OptimizerKind;
 use crate::terminal;
 
 /// Writes what was measured, what follows from it, and from which bandwidth on each codec pays.
@@ -24,7 +25,16 @@ pub(crate) fn write(
             write_break_even(cells, question, out)?;
         }
     }
-    writeln!(out, "\nThese are times. `compare` shows what a codec does to the result.")
+    writeln!(out, "\n{}", terminal::paragraph(&closing(question)).trim_end())
+}
+
+/// What times do not say.
+fn closing(question: &Question) -> String {
+    let asks = match question.optimizer {
+        OptimizerKind::Sgd => "With AdamW many codecs train worse: --optimizer adamw leaves these out. ",
+        _ => "",
+    };
+    format!("These are times. {asks}`compare` shows what a codec does to the result.")
 }
 
 fn write_costs(costs: &Costs, out: &mut impl Write) -> io::Result<()> {

@@ -19,6 +19,7 @@ use crate::advise::link;
 use crate::advise::{Advice, Costs, LONGEST_DRAWN, Overlap, Question, heat_map, show};
 use crate::codec_cli::{Gradient, codecs_help, parse_spec};
 use crate::command::Failure;
+use crate::config::OptimizerKind;
 use crate::files::{self, ensure_output, json_fault, read_text};
 use crate::process::launch::Launch;
 use crate::record::LoggedRun;
@@ -47,6 +48,9 @@ pub(super) struct AdviseArgs {
     #[arg(long, value_name = "SPEC", num_args = 1.., default_values = DEFAULT_CODECS,
         default_value_if("costs", ArgPredicate::IsPresent, None))]
     codec: Vec<String>,
+    /// Optimizer of the training. Codecs with which it trains worse are left out
+    #[arg(long, value_name = "KIND", value_enum, default_value_t = OptimizerKind::Sgd)]
+    optimizer: OptimizerKind,
     /// Milliseconds that a step computes: forward, backward, optimizer, without any exchange; above 0
     #[arg(long, value_name = "X", value_parser = positive)]
     compute_ms: Option<f64>,
@@ -207,7 +211,11 @@ fn answer(
         write_file(path, &(text + "\n"))?;
     }
     let question = question(args, model, measured);
-    let costs = &args.dense_sum_gbps.map_or_else(|| costs.clone(), |gbps| costs.clone().with_dense_sum(gbps));
+    let costs = costs.clone().for_optimizer(args.optimizer);
+    let costs = &match args.dense_sum_gbps {
+        Some(gbps) => costs.with_dense_sum(gbps),
+        None => costs,
+    };
     let advice = Advice::of(costs, &question);
     if let Some(path) = &args.heat_map {
         write_file(path, &heat_map(&question, &advice))?;
@@ -237,6 +245,7 @@ fn question(args: &AdviseArgs, model: &Model, measured: Option<(usize, Link)>) -
         overlap: Overlap { buckets: args.buckets.get(), slowdown: model.slowdown },
         least_gain: args.least_gain / 100.0,
         least_cosine: args.least_cosine,
+        optimizer: args.optimizer,
         copy_gbps: args.copy_gbps,
     }
 }

@@ -423,12 +423,10 @@ fn notes(config: &RunConfig) -> Vec<String> {
     let spec = &config.codec.spec;
     let is_sparse = spec.codec.sparse_values().is_some() || matches!(spec.codec, Codec::Linear(_));
     let mut notes = Vec::new();
-    let codec = &spec.codec;
-    let lacks = codec.density().is_some() || codec.sparse_values().is_some() || codec.rank().is_some();
-    if config.optimizer == OptimizerKind::Adamw && config.local_steps.is_none() && lacks {
+    if config.optimizer.trains_worse_with(&spec.codec) && config.local_steps.is_none() {
         notes.push(format!(
-            "adamw trains worse on what {} leaves of gradients; optimizer = adamw-updates compresses its updates instead: docs/optimizers.md",
-            config.codec
+            "{} trains worse on what {} leaves of gradients; qsgd:bits=4 goes with it, and with local_steps = 4 topk does, too: docs/optimizers.md",
+            config.optimizer, config.codec
         ));
     }
     if is_sparse && spec.memory == MemoryChoice::None && spec.codec.default_memory() != MemoryChoice::None {

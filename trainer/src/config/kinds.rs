@@ -3,6 +3,8 @@
 use std::fmt;
 
 use clap::ValueEnum;
+use gradwire::Codec;
+use gradwire::registry::GatherCodec;
 use gradwire_transports::collective::Wire;
 use gradwire_transports::gossip::Topology;
 use serde::{Deserialize, Serialize};
@@ -108,6 +110,17 @@ pub enum OptimizerKind {
     AdamwUpdates,
     /// Muon for inner matrices, AdamW for all else, on the mean of all gradients.
     Muon,
+}
+
+impl OptimizerKind {
+    /// Whether it trained worse on what the codec leaves of gradients, as docs/optimizers.md has measured:
+    /// some coordinates, factors or signs.
+    pub(crate) fn trains_worse_with(self, codec: &Codec) -> bool {
+        let is_sparse = codec.density().is_some() || codec.sparse_values().is_some();
+        let leaves_little =
+            is_sparse || codec.rank().is_some() || matches!(codec, Codec::Gather(GatherCodec::EfSign(_)));
+        leaves_little && matches!(self, Self::Adamw | Self::Muon)
+    }
 }
 
 /// The setting `schedule`: the learning rate after the warm-up.

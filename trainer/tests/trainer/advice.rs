@@ -88,6 +88,44 @@ fn a_choice_is_a_codec_and_its_exchange() {
     }
 }
 
+#[test]
+fn codecs_that_do_not_go_with_the_optimizer_are_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("costs.json"), two_codecs().replace(":2000000,", ":400000,")).unwrap();
+    let asked = ["advise", "--costs", "costs.json", "--compute-ms", "50", "--gbps", "0.1", "--workers", "2"];
+    let ask = |more: &[&str]| trainer(folder.path(), &[&asked[..], more].concat());
+    let told = |more: &[&str]| {
+        let text = String::from_utf8(ask(more).stdout).unwrap();
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let taken = |more: &[&str]| lines(&ask(&[more, &["--json"]].concat()))[0]["choice"].clone();
+    for optimizer in ["sgd", "adamw-updates"] {
+        assert_eq!(taken(&["--optimizer", optimizer]), "topk:density=0.001");
+        assert!(!told(&["--optimizer", optimizer]).contains("trains worse with such codecs"));
+    }
+    for optimizer in ["adamw", "muon"] {
+        assert_eq!(taken(&["--optimizer", optimizer]), "qsgd:bits=4");
+        let left_out = format!("left out: topk:density=0.001: {optimizer} trains worse with such codecs");
+        assert!(told(&["--optimizer", optimizer]).contains(&left_out));
+        // Nothing is left but dense gradients.
+        let alone = ["--optimizer", optimizer, "--codec", "topk:density=0.001"];
+        assert_eq!(taken(&alone), "none, wire=bf16");
+    }
+    // Signs are left out, too, which are not sparse.
+    let efsign = COSTS
+        .replace("topk:density=0.001", "efsign")
+        .replace(r#"{"sparse":{"density":0.001}}"#, r#""frames""#);
+    std::fs::write(folder.path().join("costs.json"), efsign).unwrap();
+    assert_eq!(taken(&["--optimizer", "sgd"]), "efsign");
+    assert_eq!(taken(&["--optimizer", "adamw"]), "none, wire=bf16");
+    std::fs::write(folder.path().join("costs.json"), two_codecs()).unwrap();
+    assert!(told(&[]).contains("With AdamW many codecs train worse: --optimizer adamw leaves these out."));
+    // What is saved is all that was measured.
+    ask(&["--optimizer", "adamw", "--save-costs", "saved.json"]);
+    let saved = std::fs::read_to_string(folder.path().join("saved.json")).unwrap();
+    assert!(saved.contains("topk:density=0.001") && !saved.contains("trains worse"), "{saved}");
+}
+
 /// What each of four workers sends, as it is foretold and as it is counted in a run of three steps without
 /// the version of each message.
 #[test]

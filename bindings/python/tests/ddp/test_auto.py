@@ -88,6 +88,8 @@ def adam_with(rank: int, world: int, codec: str, kind: str) -> list[str]:
         ("topk:density=0.01", "AdamW", True),
         ("dgc:density=0.01", "Adam", True),
         ("powersgd:rank=2", "NAdam", True),
+        ("efsign", "AdamW", True),
+        ("threshold:value=0.1", "AdamW", True),
         ("topk:density=0.01", "SGD", False),
         ("topk:density=0.01", "Adagrad", False),
         ("qsgd:bits=4", "AdamW", False),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,15 @@ def as_torchrun(rank: int, world: int) -> None:
 def kill() -> None:
     """As the system does where memory runs out."""
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def misfits(act: Callable[[], Any]) -> list[str]:
+    """The optimizers of which a warning says that the codec does not go with them."""
+    with warnings.catch_warnings(record=True) as log:
+        warnings.simplefilter("always")
+        act()
+    texts = [str(one.message).removeprefix("gradwire: ").split() for one in log]
+    return [words[0] for words in texts if words[1:3] == ["trained", "worse"]]
 
 
 class Batches(Dataset[dict[str, torch.Tensor]]):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from launched import CODEC, as_torchrun, kill, killed_and_resumed
+from launched import CODEC, as_torchrun, kill, killed_and_resumed, misfits
 from ranks import Net, Raised, loss_of, parameters, results, run
 
 accelerate = pytest.importorskip("accelerate", reason="Accelerate is not installed: pip install accelerate")
@@ -58,6 +58,19 @@ def compiled(rank: int, world: int, backend: str) -> bytes:
 
 def test_a_compiled_model_is_exchanged_like_any_other() -> None:
     assert results(2, compiled, "eager") == results(2, compiled, "no")
+
+
+def with_adamw(rank: int, world: int, codec: str) -> list[str]:
+    as_torchrun(rank, world)
+    accelerator = accelerate.Accelerator(cpu=True)
+    inner = Net()
+    model, _ = accelerator.prepare(inner, torch.optim.AdamW(inner.parameters()))
+    return misfits(lambda: compress(accelerator, model, codec))
+
+
+@pytest.mark.parametrize(("codec", "first"), [(CODEC, ["AdamW"]), ("qsgd:bits=4", []), ("auto", [])])
+def test_one_line_says_that_the_codec_does_not_go_with_the_optimizer(codec: str, first: list[str]) -> None:
+    assert results(2, with_adamw, codec) == [first, []]
 
 
 def unprepared(rank: int, world: int) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from launched import CODEC, Batches, Judged, as_torchrun, kill, killed_and_resumed
-from ranks import Raised, parameters, run
+from launched import CODEC, Batches, Judged, as_torchrun, kill, killed_and_resumed, misfits
+from ranks import Raised, parameters, results, run
 from torch.utils.data import DataLoader
 
 pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed: pip install lightning")
@@ -28,6 +28,11 @@ class Module(pl.LightningModule):
 
     def train_dataloader(self) -> Any:
         return DataLoader(Batches(32), batch_size=8)
+
+
+class WithAdamW(Module):
+    def configure_optimizers(self) -> Any:
+        return torch.optim.AdamW(self.parameters())
 
 
 class Kill(pl.Callback):
@@ -62,6 +67,18 @@ def test_a_fit_that_was_killed_goes_on_with_the_same_bits(tmp_path: Path) -> Non
     assert [one["parameters"] for one in resumed] == [one["parameters"] for one in whole]
     assert [(one["steps"], one["step"]) for one in resumed] == [(4, 8)] * 2
     assert [(one["steps"], one["step"]) for one in whole] == [(8, 8)] * 2
+
+
+def with_adamw(rank: int, world: int, codec: str) -> list[str]:
+    as_torchrun(rank, world)
+    shows = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
+    trainer = pl.Trainer(accelerator="cpu", devices=world, strategy="ddp", max_epochs=1, callbacks=[Compress(codec)], **shows)
+    return misfits(lambda: trainer.fit(WithAdamW()))
+
+
+@pytest.mark.parametrize(("codec", "first"), [(CODEC, ["AdamW"]), ("qsgd:bits=4", [])])
+def test_one_line_says_that_the_codec_does_not_go_with_the_optimizer(codec: str, first: list[str]) -> None:
+    assert results(2, with_adamw, codec) == [first, []]
 
 
 def test_a_strategy_without_ddp_is_refused(tmp_path: Path) -> None:

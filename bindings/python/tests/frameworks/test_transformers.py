@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launched import CODEC, Batches, Judged, as_torchrun, kill, killed_and_resumed
+from launched import CODEC, Batches, Judged, as_torchrun, kill, killed_and_resumed, misfits
 from ranks import Raised, parameters, results, run
 
 transformers = pytest.importorskip("transformers", reason="Transformers is not installed: pip install transformers accelerate")
@@ -28,11 +28,10 @@ def trainer_of(rank: int, world: int, model: Judged, folder: str, **options: Any
         save_steps=4,
         per_device_train_batch_size=8,
         learning_rate=0.1,
-        optim="sgd",
         report_to=[],
         disable_tqdm=True,
         logging_strategy="no",
-        **options,
+        **{"optim": "sgd", **options},
     )
     return transformers.Trainer(model=model, args=arguments, train_dataset=Batches(64))
 
@@ -65,6 +64,18 @@ def compiled(rank: int, world: int, folder: str, is_compiled: bool) -> bytes:
 
 def test_a_compiled_model_is_exchanged_like_any_other(tmp_path: Path) -> None:
     assert results(2, compiled, str(tmp_path), True) == results(2, compiled, str(tmp_path), False)
+
+
+def with_adamw(rank: int, world: int, folder: str, codec: str) -> list[str]:
+    # The optimizer that the Trainer has by default.
+    trainer = trainer_of(rank, world, Judged(), folder, optim="adamw_torch")
+    trainer.add_callback(Compress(trainer, codec))
+    return misfits(trainer.train)
+
+
+@pytest.mark.parametrize(("codec", "first"), [(CODEC, ["AdamW"]), ("qsgd:bits=4", [])])
+def test_one_line_says_that_the_codec_does_not_go_with_the_optimizer(tmp_path: Path, codec: str, first: list[str]) -> None:
+    assert results(2, with_adamw, str(tmp_path), codec) == [first, []]
 
 
 def unwrapped(rank: int, world: int, folder: str) -> None:

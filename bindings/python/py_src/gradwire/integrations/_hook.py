@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gradwire.torch
 from gradwire.torch import Hook
+from gradwire.torch._kinds import warn_of_misfit
 from gradwire.torch._options import AUTO
 
 
@@ -23,9 +24,13 @@ def hook_of(
 ) -> Hook:
     """The hook of a model, with the framework's scaler and optimizer unless the caller gave others.
 
-    Only ``"auto"`` gets the optimizer: it chooses codecs by its kind. With others, residuals would follow its rate unasked.
+    Only ``"auto"`` gets the optimizer: it chooses codecs by its kind. With others, residuals would follow its rate unasked; so
+    rank 0 warns here if the codec does not go with it.
     """
     own: dict[str, Any] = {"scaler": scaler}
     if codec == AUTO:
         own["optimizer"] = optimizer
-    return gradwire.torch.compress(model, codec, **{**own, **options})
+    hook = gradwire.torch.compress(model, codec, **{**own, **options})
+    if options.get("optimizer") is None and hook._worker.rank == 0:
+        warn_of_misfit(codec, optimizer)
+    return hook

@@ -7,11 +7,11 @@ from typing import Any
 
 from torch.nn.parallel import DistributedDataParallel
 
-import gradwire.torch
 from gradwire.torch import Hook
 from gradwire.torch._plan import uncompiled
 
 from ._files import load, save
+from ._hook import hook_of
 
 try:
     from accelerate import Accelerator
@@ -26,7 +26,7 @@ def compress(accelerator: Accelerator, model: Any, codec: str, **options: Any) -
     """As :func:`gradwire.torch.compress`, of what ``accelerator.prepare`` returned for the model.
 
     ``accelerator.save_state`` and ``load_state`` then save and load what every rank keeps, in a file for each rank beside the
-    random states. ``scaler`` is the accelerator's.
+    random states. ``scaler`` is the accelerator's. The codec ``"auto"`` goes by the first optimizer that it has prepared.
     """
     model = uncompiled(model)
     if not isinstance(model, DistributedDataParallel):
@@ -34,8 +34,8 @@ def compress(accelerator: Accelerator, model: Any, codec: str, **options: Any) -
             f"expected the DistributedDataParallel that accelerator.prepare(model) returns for several processes, got "
             f"{type(model).__name__} ({accelerator.distributed_type}): FSDP, DeepSpeed, Megatron and one process have no hook"
         )
-    options.setdefault("scaler", accelerator.scaler)
-    hook = gradwire.torch.compress(model, codec, **options)
+    optimizer = next(iter(accelerator._optimizers), None)
+    hook = hook_of(model, codec, options, scaler=accelerator.scaler, optimizer=optimizer)
     number = _made[accelerator] = _made.get(accelerator, -1) + 1
     name = f"gradwire_{number}" if number else "gradwire"
     accelerator.register_save_state_pre_hook(lambda models, weights, folder: save(hook, folder, name))

@@ -21,7 +21,7 @@ except ImportError:
 
 
 class Compress(pl.Callback):
-    """Compresses the gradients of a fit: ``Trainer(strategy="ddp", callbacks=[Compress("topk:density=0.01")])``.
+    """Compresses the gradients of a fit: ``Trainer(strategy="ddp", callbacks=[Compress("qsgd:bits=4")])``.
 
     Lightning's own ``ddp_comm_hook=`` does nothing unless the device is CUDA. A checkpoint holds what all ranks keep.
     """

@@ -23,7 +23,7 @@ _NAME = "gradwire"
 
 
 class Compress(TrainerCallback):
-    """Compresses the gradients of a trainer: ``trainer.add_callback(Compress(trainer, "topk:density=0.01"))``.
+    """Compresses the gradients of a trainer: ``trainer.add_callback(Compress(trainer, "qsgd:bits=4"))``.
 
     What every rank keeps is in its checkpoints, in a file for each rank beside the random states.
     """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,7 +12,7 @@ import torch.distributed as dist
 
 from ._advice import OPTIMIZER
 from ._engine import Bucket, Engine
-from ._kinds import misfit
+from ._kinds import warn_of_misfit
 from ._meet import Place
 from ._options import AUTO, Options, Scaler, flag, real, type_error, whole
 from ._plan import Named, is_split, local, trained
@@ -123,8 +122,8 @@ class DistributedOptimizer(Wrapper):
         self.exchange: Engine = Exchange(self._worker)
         """Counters, log, epochs and residuals, as :func:`compress` returns them for DDP."""
         self.exchange._watch.remedies = OPTIMIZER
-        if self._worker.rank == 0 and (text := misfit(codec, optimizer)) is not None:
-            warnings.warn(f"gradwire: {text}", stacklevel=2)
+        if self._worker.rank == 0:
+            warn_of_misfit(codec, optimizer)
         self._buckets = cut(tensors, bucket_cap_mb)
         self._at = {id(self._shards.of(tensor)): at for at, bucket in enumerate(self._buckets) for tensor in bucket}
         # The backward that is under way, the gradients that each bucket still lacks, and the buckets that were handed over.
