@@ -64,6 +64,7 @@ METHODS = {
     "gradients-topk-0.1%": Method("adamw", "topk:density=0.001,values=q4"),
     "gradients-qsgd": Method("adamw", "qsgd:bits=4"),
     "gradients-powersgd": Method("adamw", "powersgd:rank=4"),
+    "gradients-efsign": Method("adamw", "efsign"),
 }
 
 

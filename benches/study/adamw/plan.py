@@ -76,6 +76,8 @@ METHODS = {
     "gradients-topk-1%": Method("gradients", "topk:density=0.01,values=q4"),
     "gradients-powersgd": Method("gradients", "powersgd:rank=4"),
     # Local steps without compression: the dense forms of the methods above.
+    "local1": Method("local", "none"),
+    "local2": Method("local", "none", 2),
     "local4": Method("local", "none", 4),
     "local4-first": Method("local", "none", 4, moments="first"),
     "local4-second": Method("local", "none", 4, moments="second"),

@@ -90,10 +90,11 @@ def table(lines, task):
     dense = of(lines, task, DENSE)[best_rate(lines, task, DENSE), TUNING_SEED]
     for method in methods:
         row(screened(lines, task, method, dense))
-    print("", f"{task}, fresh seeds", "", sep="\n")
-    head(["method", "seeds", "ratio f32, bf16", "validation loss", "paired difference", "upper end of the one-sided 95 % interval", "train loss", "more batches to dense's end"])
-    for method in methods:
-        if found := final(lines, task, method):
+    finals = [found for method in methods if (found := final(lines, task, method))]
+    if len(finals) > 1:
+        print("", f"{task}, fresh seeds", "", sep="\n")
+        head(["method", "seeds", "ratio f32, bf16", "validation loss", "paired difference", "upper end of the one-sided 95 % interval", "train loss", "more batches to dense's end"])
+        for found in finals:
             row(found)
 
 
@@ -145,10 +146,9 @@ def final(lines, task, method):
     """Paired differences to dense training, with the seeds that tuned nothing."""
     own, dense = fresh(lines, task, method), fresh(lines, task, DENSE)
     shared = sorted(own.keys() & dense.keys())
-    if len(shared) < 2:
+    if not shared:
         return None
     differences = [last(own[seed]) / last(dense[seed]) - 1 for seed in shared]
-    mean, error = statistics.mean(differences), statistics.stdev(differences) / math.sqrt(len(shared))
     ratios = statistics.mean(ratio(own[seed]) for seed in shared)
     reached = [batches_to(own[seed], last(dense[seed])) for seed in shared]
     batches = next(iter(own.values()))["batches"]
@@ -158,11 +158,19 @@ def final(lines, task, method):
         len(shared),
         f"{ratios:.1f} ×, {ratios / 2:.1f} ×",
         f"{statistics.mean(last(own[seed]) for seed in shared):.4f}",
-        f"{mean:+.2%}",
-        f"{mean + T[len(shared) - 1] * error:+.2%}",
+        f"{statistics.mean(differences):+.2%}",
+        upper_end(differences),
         f"{statistics.mean(own[seed]['train'] for seed in shared):.4f}",
         more,
     ]
+
+
+def upper_end(differences):
+    """Of the one-sided 95 % interval; one seed has none."""
+    if len(differences) == 1:
+        return "-"
+    error = statistics.stdev(differences) / math.sqrt(len(differences))
+    return f"{statistics.mean(differences) + T[len(differences) - 1] * error:+.2%}"
 
 
 if __name__ == "__main__":
