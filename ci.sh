@@ -333,7 +333,7 @@ check_study() {
   timeout -k 5 "$study_seconds" "$study" "$trainer" "$folder/optimizers" --quick
   "$study" "$trainer" "$folder/optimizers" --table
   rows=$("$study" "$trainer" "$folder/optimizers" --table | grep -c ' ×, ')
-  [[ $rows == 38 ]] || fail "the tables have $rows rows, expected one for each of 29 methods, 4 with sixteen workers, and 5 of images"
+  [[ $rows == 39 ]] || fail "the tables have $rows rows, expected one for each of 30 methods, 4 with sixteen workers, and 5 of images"
   mkdir "$folder/tuned"
   tar -C "$folder/tuned" -xf benches/results/optimizers.tar.xz
   "$study" "$trainer" "$folder/tuned" --table | grep '^|' > "$folder/tuned.md"

@@ -183,21 +183,24 @@ fn top_k_of_updates_takes_the_steps_of_a_naive_form() {
 }
 
 #[test]
-fn a_note_says_which_codecs_adamw_does_not_go_with_and_what_does() {
+fn a_note_says_which_codecs_adamw_and_muon_do_not_go_with_and_what_does() {
     let notes = |codec: &str, optimizer: &str, local_steps| {
         let (codec, optimizer) = (Some(codec.to_owned()), Some(word(optimizer)));
         let settings = Settings { codec, optimizer, local_steps, ..Settings::default() };
         RunConfig::resolve(&settings).unwrap().notes().join("; ")
     };
-    let says = |notes: String| notes.contains("optimizer = adamw-updates");
-    for codec in ["topk", "randomk", "threshold:value=1", "sidco", "redsync", "powersgd"] {
+    let says =
+        |notes: String| notes.contains("trains worse on what") && notes.contains("qsgd:bits=4 goes with it");
+    for codec in ["topk", "randomk", "threshold:value=1", "sidco", "redsync", "powersgd", "efsign"] {
         assert!(says(notes(codec, "adamw", None)), "{codec}");
+        assert!(says(notes(codec, "muon", None)), "{codec}");
         assert!(!says(notes(codec, "adamw-updates", None)), "{codec}");
         assert!(!says(notes(codec, "adamw", Some(4))), "{codec}: local steps exchange no gradients");
         assert!(!says(notes(codec, "sgd", None)), "{codec}");
     }
-    for codec in ["none", "qsgd", "maxnorm", "bf16", "efsign"] {
+    for codec in ["none", "qsgd", "maxnorm", "bf16"] {
         assert!(!says(notes(codec, "adamw", None)), "{codec}");
+        assert!(!says(notes(codec, "muon", None)), "{codec}");
     }
 }
 
