@@ -48,9 +48,10 @@ pub(super) struct AdviseArgs {
     #[arg(long, value_name = "SPEC", num_args = 1.., default_values = DEFAULT_CODECS,
         default_value_if("costs", ArgPredicate::IsPresent, None))]
     codec: Vec<String>,
-    /// Optimizer of the training. Codecs with which it trains worse are left out
-    #[arg(long, value_name = "KIND", value_enum, default_value_t = OptimizerKind::Sgd)]
-    optimizer: OptimizerKind,
+    /// Optimizer of the training. Codecs with which it trains worse are left out [default: that of --run, or
+    /// sgd]
+    #[arg(long, value_name = "KIND", value_enum)]
+    optimizer: Option<OptimizerKind>,
     /// Milliseconds that a step computes: forward, backward, optimizer, without any exchange; above 0
     #[arg(long, value_name = "X", value_parser = positive)]
     compute_ms: Option<f64>,
@@ -141,6 +142,7 @@ struct Model {
     params: Option<NonZeroUsize>,
     compute_ms: f64,
     slowdown: f64,
+    optimizer: OptimizerKind,
 }
 
 pub(super) fn advise(args: &AdviseArgs, out: &mut impl Write) -> Result<(), Failure> {
@@ -181,11 +183,16 @@ fn ensure_outputs(args: &AdviseArgs) -> Result<(), Failure> {
 }
 
 fn model(args: &AdviseArgs) -> Result<Model, Failure> {
-    let mut model =
-        Model { params: args.params, compute_ms: args.compute_ms.unwrap_or(0.0), slowdown: args.slowdown };
+    let mut model = Model {
+        params: args.params,
+        compute_ms: args.compute_ms.unwrap_or(0.0),
+        slowdown: args.slowdown,
+        optimizer: args.optimizer.unwrap_or(OptimizerKind::Sgd),
+    };
     if let Some(path) = &args.run {
         let run = LoggedRun::read(path)?;
         model.compute_ms = recorded::compute_ms(path, &run)?;
+        model.optimizer = args.optimizer.or(run.optimizer).unwrap_or(model.optimizer);
         if args.input.is_none() && args.costs.is_none() {
             model.params = NonZeroUsize::new(recorded::params(args.params, path, &run)?);
         }
@@ -211,7 +218,7 @@ fn answer(
         write_file(path, &(text + "\n"))?;
     }
     let question = question(args, model, measured);
-    let costs = costs.clone().for_optimizer(args.optimizer);
+    let costs = costs.clone().for_optimizer(model.optimizer);
     let costs = &match args.dense_sum_gbps {
         Some(gbps) => costs.with_dense_sum(gbps),
         None => costs,
@@ -245,7 +252,7 @@ fn question(args: &AdviseArgs, model: &Model, measured: Option<(usize, Link)>) -
         overlap: Overlap { buckets: args.buckets.get(), slowdown: model.slowdown },
         least_gain: args.least_gain / 100.0,
         least_cosine: args.least_cosine,
-        optimizer: args.optimizer,
+        optimizer: model.optimizer,
         copy_gbps: args.copy_gbps,
     }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::{Metrics, Origin};
+use crate::config::OptimizerKind;
 use crate::files::{json_fault, read_text};
 
 /// A run as its file has it.
@@ -22,6 +23,8 @@ pub struct LoggedRun {
     pub data: Option<String>,
     /// Name of the model, where the folder says it.
     pub model: Option<String>,
+    /// Optimizer, where the folder says it.
+    pub optimizer: Option<OptimizerKind>,
     /// Seed, where the folder says it.
     pub seed: Option<u64>,
     /// Rate of each worker's link in Gbit/s, if the run was told.
@@ -84,6 +87,7 @@ struct Config {
     adapt: Option<String>,
     data: Option<String>,
     model: Option<String>,
+    optimizer: Option<OptimizerKind>,
     seed: Option<u64>,
     link_gbps: Option<f64>,
 }
@@ -143,6 +147,7 @@ impl LoggedRun {
             adapt: config.adapt,
             data: config.data,
             model: config.model,
+            optimizer: config.optimizer,
             seed: config.seed,
             link_gbps: config.link_gbps,
             params: summary.params,

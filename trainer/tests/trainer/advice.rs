@@ -224,6 +224,11 @@ fn recorded_runs_say_how_long_steps_compute_and_how_much_overlap_slows_them() {
     assert_eq!(ask(&["--run", "alone"]), alone);
     let faster = ask(&["--run", "both", "--overlapped", "alone"]);
     assert_eq!(faster, ask(&["--compute-ms", "12"]), "overlap makes no step faster");
+    let taken = |cells: Vec<Value>| cells[1]["choice"].clone();
+    assert_eq!(taken(ask(&["--run", "alone"])), "topk:density=0.001");
+    std::fs::write(folder.path().join("alone/config.toml"), "optimizer = \"adamw\"\n").unwrap();
+    assert_eq!(taken(ask(&["--run", "alone"])), "none, wire=bf16", "the optimizer is that of the run");
+    assert_eq!(taken(ask(&["--run", "alone", "--optimizer", "sgd"])), "topk:density=0.001");
     let measured = ["advise", "--run", "alone", "--iters", "1", "--codec", "qsgd:bits=4"];
     let told = String::from_utf8(trainer(folder.path(), &measured).stdout).unwrap();
     assert!(told.starts_with("5,000 coordinates") || told.starts_with("5 000 coordinates"), "{told}");
