@@ -198,7 +198,7 @@ fn a_note_says_which_codecs_adamw_and_muon_do_not_go_with_and_what_does() {
         assert!(!says(notes(codec, "adamw", Some(4))), "{codec}: local steps exchange no gradients");
         assert!(!says(notes(codec, "sgd", None)), "{codec}");
     }
-    for codec in ["none", "qsgd", "maxnorm", "bf16"] {
+    for codec in ["none", "qsgd", "maxnorm", "bf16", "choco", "powergossip", "dpsgd"] {
         assert!(!says(notes(codec, "adamw", None)), "{codec}");
         assert!(!says(notes(codec, "muon", None)), "{codec}");
     }
