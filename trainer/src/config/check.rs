@@ -1,5 +1,7 @@
 //! Defaults, ranges and conflicts.
 
+use std::iter::once;
+
 use gradwire::registry::{CodecEntry, codecs};
 use gradwire::state::MemoryChoice;
 use gradwire::{Codec, Spec, UnitPolicy};
@@ -44,6 +46,20 @@ impl RunConfig {
     /// What the user should know about this combination, in plain words.
     pub fn notes(&self) -> Vec<String> {
         notes(self)
+    }
+
+    /// Of [`notes`](Self::notes), what the user should know before the run: that the optimizer trains worse
+    /// with the codec, or with that of a rule.
+    pub fn doubt(&self) -> Option<String> {
+        let exchanges_gradients = self.local_steps.is_none();
+        let ruled = self.rules.iter().flat_map(|rules| rules.rules()).map(|rule| rule.spec());
+        let mut specs = once(&self.codec.spec).chain(ruled);
+        let misfit =
+            specs.find(|spec| exchanges_gradients && self.optimizer.trains_worse_with(&spec.codec))?;
+        Some(format!(
+            "{} trains worse on what {misfit} leaves of gradients; qsgd:bits=4 goes with it, and with local_steps = 4 topk does, too: docs/optimizers.md",
+            self.optimizer
+        ))
     }
 }
 
@@ -423,12 +439,7 @@ fn notes(config: &RunConfig) -> Vec<String> {
     let spec = &config.codec.spec;
     let is_sparse = spec.codec.sparse_values().is_some() || matches!(spec.codec, Codec::Linear(_));
     let mut notes = Vec::new();
-    if config.optimizer.trains_worse_with(&spec.codec) && config.local_steps.is_none() {
-        notes.push(format!(
-            "{} trains worse on what {} leaves of gradients; qsgd:bits=4 goes with it, and with local_steps = 4 topk does, too: docs/optimizers.md",
-            config.optimizer, config.codec
-        ));
-    }
+    notes.extend(config.doubt());
     if is_sparse && spec.memory == MemoryChoice::None && spec.codec.default_memory() != MemoryChoice::None {
         notes.push(format!("{}: without a memory, values that are not sent are lost", config.codec));
     }

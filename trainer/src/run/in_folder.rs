@@ -139,7 +139,8 @@ fn watched<E: From<RunError>>(
     let checkpoints = Store::of_run(folder.path());
     let progress = Progress::showing(&job.evaluating, label, job.steps, lines);
     let progress = if job.validates_on_test() { progress.on_test() } else { progress };
-    job.dataset.doubt().iter().for_each(|doubt| progress.line(&format!("{label}: {doubt}")));
+    let doubts = job.config.doubt().into_iter().chain(job.dataset.doubt());
+    doubts.for_each(|doubt| progress.line(&format!("{label}: {doubt}")));
     let mut watch = Watch { job, checkpoints, metrics, events, progress };
     let outcome = run(&mut watch);
     watch.progress.finish();

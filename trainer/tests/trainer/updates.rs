@@ -9,6 +9,7 @@ use gradwire_trainer::job::Job;
 use gradwire_trainer::record::Metrics;
 use gradwire_trainer::run::{Observer, run};
 
+use crate::command_line::trainer;
 use crate::means::{Heard, heard_by};
 use crate::{Quiet, digits_job, word};
 
@@ -201,6 +202,38 @@ fn a_note_says_which_codecs_adamw_and_muon_do_not_go_with_and_what_does() {
     for codec in ["none", "qsgd", "maxnorm", "bf16", "choco", "powergossip", "dpsgd"] {
         assert!(!says(notes(codec, "adamw", None)), "{codec}");
         assert!(!says(notes(codec, "muon", None)), "{codec}");
+    }
+}
+
+#[test]
+fn the_codec_of_a_rule_is_compared_with_the_optimizer_too() {
+    let doubt = |rules: &str, optimizer: &str| {
+        let (rules, optimizer) = (Some(rules.to_owned()), Some(word(optimizer)));
+        RunConfig::resolve(&Settings { rules, optimizer, ..Settings::default() }).unwrap().doubt()
+    };
+    for (rules, misfit) in [
+        ("embed.*=topk:density=0.001; qsgd:bits=4", "on what topk:density=0.001 leaves"),
+        ("*.bias=none; embed.*=efsign; none", "on what efsign leaves"),
+        ("*.bias=none; topk", "on what topk:density=0.01 leaves"),
+    ] {
+        let said = doubt(rules, "adamw").unwrap();
+        assert!(said.contains(misfit), "{said}");
+        assert_eq!(doubt(rules, "sgd"), None, "{rules}");
+    }
+    assert_eq!(doubt("*.bias=none; qsgd:bits=4", "adamw"), None);
+}
+
+#[test]
+fn what_does_not_go_together_is_said_before_the_first_step() {
+    let folder = tempfile::tempdir().unwrap();
+    for (optimizer, is_said) in [("adamw", true), ("sgd", false)] {
+        let arguments =
+            ["train", "--steps", "3", "--codec", "topk", "--optimizer", optimizer, "--out", optimizer];
+        let output = trainer(folder.path(), &arguments);
+        let lines = String::from_utf8(output.stderr).unwrap();
+        let first = lines.lines().next().unwrap();
+        assert!(output.status.success() && lines.contains(": step 1/3, loss "), "{lines}");
+        assert_eq!(first.contains("adamw trains worse on what topk:density=0.01 leaves"), is_said, "{lines}");
     }
 }
 

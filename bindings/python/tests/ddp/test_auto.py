@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -64,46 +63,6 @@ def test_a_rank_says_what_it_timed_and_nothing_of_steps_without_inputs() -> None
     trials.hear([trials.says() or [], idle.says() or []])
     assert trials.tried == [Took(5, 0.5)]
     assert (trials.at, trials.says()) == (1, None)
-
-
-def adam_with(rank: int, world: int, codec: str, kind: str) -> list[str]:
-    """What is said where a codec meets an optimizer."""
-    model = Net()
-    inner = getattr(torch.optim, kind)(model.parameters(), lr=0.01)
-    said = []
-    for make in (
-        lambda: gradwire.torch.compress(ddp(model), codec, optimizer=inner),
-        lambda: gradwire.torch.DistributedOptimizer(inner, model.named_parameters(), codec).exchange,
-    ):
-        with warnings.catch_warnings(record=True) as log:
-            warnings.simplefilter("always")
-            make().close()
-        said.append(" ".join(str(one.message) for one in log if "gradwire: " in str(one.message)))
-    return said
-
-
-@pytest.mark.parametrize(
-    ("codec", "kind", "warns"),
-    [
-        ("topk:density=0.01", "AdamW", True),
-        ("dgc:density=0.01", "Adam", True),
-        ("powersgd:rank=2", "NAdam", True),
-        ("efsign", "AdamW", True),
-        ("threshold:value=0.1", "AdamW", True),
-        ("topk:density=0.01", "SGD", False),
-        ("topk:density=0.01", "Adagrad", False),
-        ("qsgd:bits=4", "AdamW", False),
-        ("none", "AdamW", False),
-        ("auto", "AdamW", False),
-    ],
-)
-def test_one_line_says_if_a_codec_and_an_optimizer_do_not_go_together(codec: str, kind: str, warns: bool) -> None:
-    first, other = results(2, adam_with, codec, kind)
-    assert other == ["", ""]
-    for text in first:
-        assert (f"{codec.partition(':')[0]} makes them; qsgd:bits=4 goes with it" in text) is warns, text
-        assert text.startswith(f"gradwire: {kind} trained worse") is warns
-        assert bool(text) is warns
 
 
 def test_only_plain_sgd_has_sparse_gradients() -> None:

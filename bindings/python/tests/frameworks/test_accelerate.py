@@ -64,8 +64,14 @@ def with_adamw(rank: int, world: int, codec: str) -> list[str]:
     as_torchrun(rank, world)
     accelerator = accelerate.Accelerator(cpu=True)
     inner = Net()
-    model, _ = accelerator.prepare(inner, torch.optim.AdamW(inner.parameters()))
-    return misfits(lambda: compress(accelerator, model, codec))
+    model, optimizer = accelerator.prepare(inner, torch.optim.AdamW(inner.parameters()))
+
+    def one_step() -> None:
+        compress(accelerator, model, codec)
+        accelerator.backward(loss_of(model, 0, rank))
+        optimizer.step()
+
+    return misfits(one_step)
 
 
 @pytest.mark.parametrize(("codec", "first"), [(CODEC, ["AdamW"]), ("qsgd:bits=4", []), ("auto", [])])

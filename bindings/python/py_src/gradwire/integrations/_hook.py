@@ -10,7 +10,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gradwire.torch
 from gradwire.torch import Hook
-from gradwire.torch._kinds import warn_of_misfit
 from gradwire.torch._options import AUTO
 
 
@@ -24,13 +23,9 @@ def hook_of(
 ) -> Hook:
     """The hook of a model, with the framework's scaler and optimizer unless the caller gave others.
 
-    Only ``"auto"`` gets the optimizer: it chooses codecs by its kind. With others, residuals would follow its rate unasked; so
-    rank 0 warns here if the codec does not go with it.
+    Only ``"auto"`` gets the optimizer: it chooses codecs by its kind. With others, residuals would follow its rate unasked.
     """
     own: dict[str, Any] = {"scaler": scaler}
     if codec == AUTO:
         own["optimizer"] = optimizer
-    hook = gradwire.torch.compress(model, codec, **{**own, **options})
-    if options.get("optimizer") is None and hook._worker.rank == 0:
-        warn_of_misfit(codec, optimizer)
-    return hook
+    return gradwire.torch.compress(model, codec, **{**own, **options})

@@ -20,7 +20,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ._errors import ExchangeError, OutOfStepError, PeerFailedError, PeerLostError, ReplicasDifferError
 from ._hook import Hook, Registered
-from ._kinds import warn_of_misfit
 from ._local import LocalSteps
 from ._optimizer import DistributedOptimizer, Exchange, broadcast_parameters
 from ._options import Options, Scaler
@@ -132,8 +131,10 @@ def compress(
         # It has another hook. What was made for this one goes.
         hook.close()
         raise
-    if worker.rank == 0:
-        warn_of_misfit(codec, optimizer)
+    if optimizer is None:
+        hook._misfit.await_optimizer()
+    else:
+        hook._misfit.warn(optimizer)
     return hook
 
 

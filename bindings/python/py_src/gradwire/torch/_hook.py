@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ._engine import Engine
 from ._errors import ExchangeError
 from ._intake import Intake
+from ._misfit import Misfit
 from ._worker import Worker
 
 
@@ -42,9 +43,11 @@ class Hook(Engine):
         """Use :func:`compress`."""
         super().__init__(worker)
         self._intake = Intake(ddp, worker)
+        self._misfit = Misfit(worker)
 
     def close(self) -> None:
         """Ends the threads and the process group. Called when the interpreter exits, which it delays by two seconds at most."""
         if not self._worker.is_forked():
+            self._misfit.close()
             self._intake.close()
             super().close()

@@ -12,8 +12,8 @@ import torch.distributed as dist
 
 from ._advice import OPTIMIZER
 from ._engine import Bucket, Engine
-from ._kinds import warn_of_misfit
 from ._meet import Place
+from ._misfit import Misfit
 from ._options import AUTO, Options, Scaler, flag, real, type_error, whole
 from ._plan import Named, is_split, local, trained
 from ._shards import Shards
@@ -122,8 +122,7 @@ class DistributedOptimizer(Wrapper):
         self.exchange: Engine = Exchange(self._worker)
         """Counters, log, epochs and residuals, as :func:`compress` returns them for DDP."""
         self.exchange._watch.remedies = OPTIMIZER
-        if self._worker.rank == 0:
-            warn_of_misfit(codec, optimizer)
+        Misfit(self._worker).warn(optimizer)
         self._buckets = cut(tensors, bucket_cap_mb)
         self._at = {id(self._shards.of(tensor)): at for at, bucket in enumerate(self._buckets) for tensor in bucket}
         # The backward that is under way, the gradients that each bucket still lacks, and the buckets that were handed over.
