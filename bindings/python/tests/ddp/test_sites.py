@@ -411,6 +411,34 @@ def test_those_who_come_when_all_others_are_through_are_told(port: int, count: i
     assert results(2 + count, ends_late, port, count) == ["", "", *[told] * count]
 
 
+def comes_back_too_late(rank: int, world: int, port: int) -> list[str]:
+    """A site is killed before the end of the run, and started again after it, when nobody goes on."""
+    store = reached(port)
+    model = Net()
+    sites = Sites(store, f"site-{rank}", quorum=2, patience=0.5, gone_after=2)
+    made = LocalSteps(model, adamw(model), every=1, sites=sites, timeout=20)
+    if rank == world - 1:
+        wait_for(store, "over", world - 1)
+    said = []
+    with warnings.catch_warnings(record=True) as log:
+        warnings.simplefilter("always")
+        try:
+            made.rejoin(None)
+            train(model, made, range(1), rank)
+            made.synchronize()
+        except ExchangeError as error:
+            said = [str(one.message) for one in log] + [str(error)]
+    made.close()
+    store.add("over", 1)
+    return said
+
+
+def test_who_is_started_again_after_the_end_is_told_that_the_others_are_through(port: int) -> None:
+    there = "sites that are there: 1, quorum=2: "
+    said = [f"gradwire: {there}all sites of the last exchange have closed theirs; waiting for others", f"{there}no other came"]
+    assert results(3, comes_back_too_late, port) == [[], [], said]
+
+
 def test_the_example_runs(port: int, tmp_path: Path) -> None:
     example = Path(__file__).parents[2] / "examples" / "sites.py"
     command = [sys.executable, str(example), "--store", f"127.0.0.1:{port}", "--folder", str(tmp_path), "--exchanges"]

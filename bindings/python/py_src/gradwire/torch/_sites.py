@@ -222,14 +222,20 @@ class Attendance:
             raise ExchangeError(f"{there}: {'all others have closed theirs' if are_over else 'no other came'}")
         if not self._has_said:
             self._has_said = True
-            warnings.warn(f"gradwire: {there}: waiting for others", stacklevel=2)
+            is_through = self._last.everybody and self._all_closed()
+            through = "all sites of the last exchange have closed theirs; " if is_through else ""
+            warnings.warn(f"gradwire: {there}: {through}waiting for others", stacklevel=2)
 
     def _are_over(self) -> bool:
         """Whether all others have closed theirs, so that the run has come to its end.
 
         Whoever was not in yet may be the first of those who go on with it.
         """
-        return self._was_in and all(how_left(self._store, site) == b"over" for site in self._last.everybody if site != self.me)
+        return self._was_in and self._all_closed()
+
+    def _all_closed(self) -> bool:
+        others = [site for site in self._last.everybody if site != self.me]
+        return all(how_left(self._store, site) == b"over" for site in others)
 
     # What came of the exchange.
 
