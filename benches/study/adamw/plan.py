@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import sysconfig
 from pathlib import Path
 
 import torch
@@ -17,6 +18,7 @@ CHARACTERS = Shape(words=65, width=256, layers=4, heads=4, context=128)
 WORDS = Shape(words=10_000, width=192, layers=4, heads=4, context=64)
 LARGE = Shape(words=10_000, width=512, layers=8, heads=8, context=64)
 SMALL = Shape(words=65, width=64, layers=2, heads=4, context=32)
+SMALL_ASCII = Shape(words=128, width=64, layers=2, heads=4, context=32)
 SMALL_WORDS = Shape(words=10_000, width=64, layers=2, heads=4, context=32)
 TINY = Shape(words=65, width=16, layers=1, heads=2, context=16)
 TASKS = {
@@ -32,6 +34,7 @@ TASKS = {
     "small-0.8": Task("shakespeare", SMALL, batches=600, windows=16, beta1=0.8),
     # Another text, from nothing.
     "small-wikitext": Task("wikitext", SMALL, batches=600, windows=16),
+    "small-code": Task("code", SMALL_ASCII, batches=600, windows=16),
     "small-fine-tuning": Task("wikitext", SMALL, batches=200, windows=16, begins_from=("small", 1.6e-2)),
     "small-lora": Task("wikitext", SMALL, batches=200, windows=16, begins_from=("small", 1.6e-2), adapters=4),
     # The same by words: a little more than one pass over the text.
@@ -124,6 +127,11 @@ def text(name):
         valid = (folder / "ptb/ptb.valid.txt").read_text().replace("\n", " <eos> ").split()
         number = {word: at for at, word in enumerate(sorted(set(train)))}
         return tuple(torch.tensor([number[word] for word in part]) for part in (train, valid))
+    if name == "code":
+        # The modules of Python itself, of the version that runs this.
+        modules = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
+        letters = "".join(module.read_text(errors="ignore") for module in modules)[:1_500_000]
+        return cut_in_two(torch.tensor(list(letters.encode("ascii", "replace"))))
     shakespeare = (folder / "tiny-shakespeare/input.txt").read_text()
     number = {letter: at for at, letter in enumerate(sorted(set(shakespeare)))}
     found = shakespeare
@@ -131,7 +139,11 @@ def text(name):
         # In the letters that the model knows.
         parts = [(folder / f"wikitext-2/{part}.txt").read_text() for part in ("test", "valid")]
         found = "".join(letter for letter in "".join(parts) if letter in number)
-    tokens = torch.tensor([number[letter] for letter in found])
+    return cut_in_two(torch.tensor([number[letter] for letter in found]))
+
+
+def cut_in_two(tokens):
+    """The last tenth validates."""
     cut = len(tokens) * 9 // 10
     return tokens[:cut], tokens[cut:]
 
