@@ -93,13 +93,13 @@ def unnamed(rank: int, world: int) -> dict[str, list[str]]:
     hook = gradwire.torch.compress(parallel, "topk:density=0.1")
     matrices = [one for one in model.parameters() if one.dim() == 2]
     others = [one for one in model.parameters() if one.dim() != 2]
-    adam, sgd = torch.optim.AdamW(matrices), torch.optim.SGD(others, lr=0.1)
+    sgd, adam, other = torch.optim.SGD(others[:2], lr=0.1), torch.optim.AdamW(matrices), torch.optim.Adam(others[2:])
     schedule = torch.optim.lr_scheduler.StepLR(adam, 1)
     found = {
         "of another model": said(lambda: step(stranger, torch.optim.AdamW(stranger.parameters()))),
         "before any step": said(lambda: step(parallel)),
-        "first": said(lambda: step(parallel, adam, sgd)),
-        "later": said(lambda: [step(parallel, adam, sgd), schedule.step()]),
+        "first": said(lambda: step(parallel, sgd, adam, other)),
+        "later": said(lambda: [step(parallel, sgd, adam, other), schedule.step()]),
     }
     hook.close()
     return found

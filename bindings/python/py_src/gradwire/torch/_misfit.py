@@ -33,6 +33,7 @@ class Misfit:
         names = (kind.__name__ for one in wrapped(optimizer) for kind in type(one).__mro__)
         name = next((name for name in names if "Adam" in name or name == "Muon"), None)
         if name is not None and self._codec is not None:
+            self._parameters = []
             warnings.warn(
                 f"gradwire: {name} trained worse with sparse and low-rank gradients and with signs, as {self._codec.name} "
                 "makes them; qsgd:bits=4 goes with it, and for far fewer bytes gradwire.torch.LocalSteps "
@@ -41,15 +42,18 @@ class Misfit:
             )
 
     def await_optimizer(self) -> None:
-        """Nobody has named the optimizer: looks at the first that moves one of the parameters."""
+        """Nobody has named the optimizer: looks at those that move parameters, when each makes its first step."""
         if self._codec is not None:
             self._handle = register_optimizer_step_pre_hook(self._before_step)
 
     def _before_step(self, optimizer: torch.optim.Optimizer, _args: Any, _options: Any) -> None:
-        own = {id(parameter) for one in self._parameters if (parameter := one()) is not None}
-        if any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):
-            # Torch goes through its hooks now, so this one stays, and finds nothing more.
-            self._parameters = []
+        if not self._parameters:
+            # All are known. Torch goes through its hooks now, so this one cannot be removed here.
+            return
+        moved = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        others = [one for one in self._parameters if id(one()) not in moved]
+        if len(others) < len(self._parameters):
+            self._parameters = others
             # Torch wraps the step, which the user called.
             self.warn(optimizer, callers=2)
 
