@@ -3,11 +3,13 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// Long enough on any machine; nothing that works waits for it.
 const LONG: Duration = Duration::from_secs(120);
+/// For what a process has said before its end, and nobody has read.
+const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// The program, with signals as a shell in the foreground leaves them.
 pub(crate) fn trainer() -> Command {
@@ -27,6 +29,7 @@ pub(crate) struct Process {
     name: String,
     child: Child,
     said: Arc<Mutex<Vec<String>>>,
+    readers: Vec<JoinHandle<()>>,
 }
 
 impl Process {
@@ -35,15 +38,16 @@ impl Process {
         let said = Arc::new(Mutex::new(Vec::new()));
         let streams: [Box<dyn Read + Send>; 2] =
             [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
-        for stream in streams {
+        let read = |stream| {
             let said = Arc::clone(&said);
             thread::spawn(move || {
                 for line in BufReader::new(stream).lines().map_while(Result::ok) {
                     said.lock().unwrap().push(line);
                 }
-            });
-        }
-        Self { name: name.to_owned(), child, said }
+            })
+        };
+        let readers = streams.into_iter().map(read).collect();
+        Self { name: name.to_owned(), child, said, readers }
     }
 
     /// The first line that contains `part`, when it has been said.
@@ -112,15 +116,24 @@ impl Process {
         assert_eq!(code, Some(0), "{} failed:\n{}", self.name, self.all());
     }
 
-    /// Waits for the end and returns the exit code.
+    /// Waits for the end, and for all that was said until then, and returns the exit code.
     pub(crate) fn ends(&mut self) -> Option<i32> {
         let start = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
+                self.hear_out();
                 return status.code();
             }
             assert!(start.elapsed() < LONG, "{} does not end:\n{}", self.name, self.all());
             thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Another process that this one has started may keep its streams open.
+    fn hear_out(&self) {
+        let start = Instant::now();
+        while self.readers.iter().any(|reader| !reader.is_finished()) && start.elapsed() < LAST_WORDS {
+            thread::sleep(Duration::from_millis(1));
         }
     }
 }
