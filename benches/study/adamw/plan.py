@@ -130,7 +130,7 @@ def text(name):
     if name == "code":
         # The modules of Python itself, of the version that runs this.
         modules = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
-        letters = "".join(module.read_text(errors="ignore") for module in modules)[:1_500_000]
+        letters = "".join(module.read_text("utf-8", errors="ignore") for module in modules)[:1_500_000]
         return cut_in_two(torch.tensor(list(letters.encode("ascii", "replace"))))
     shakespeare = (folder / "tiny-shakespeare/input.txt").read_text()
     number = {letter: at for at, letter in enumerate(sorted(set(shakespeare)))}

@@ -51,11 +51,13 @@ impl RunConfig {
     /// Of [`notes`](Self::notes), what the user should know before the run: that the optimizer trains worse
     /// with the codec, or with that of a rule.
     pub fn doubt(&self) -> Option<String> {
-        let exchanges_gradients = self.local_steps.is_none();
+        if self.local_steps.is_some() {
+            // Differences of parameters are exchanged, and no gradients.
+            return None;
+        }
         let ruled = self.rules.iter().flat_map(|rules| rules.rules()).map(|rule| rule.spec());
         let mut specs = once(&self.codec.spec).chain(ruled);
-        let misfit =
-            specs.find(|spec| exchanges_gradients && self.optimizer.trains_worse_with(&spec.codec))?;
+        let misfit = specs.find(|spec| self.optimizer.trains_worse_with(&spec.codec))?;
         Some(format!(
             "{} trains worse on what {misfit} leaves of gradients; qsgd:bits=4 goes with it, and with local_steps = 4 topk does, too: docs/optimizers.md",
             self.optimizer
